@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "report.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+const char *grouped(uint64_t n) {
+    static char buffers[4][32];
+    static int next;
+    char *const begin = buffers[next++ % 4];
+    char *at = begin + sizeof buffers[0] - 1;
+    int digits = 0;
+    *at = '\0';
+    do {
+        if (digits > 0 && digits % 3 == 0) *--at = ',';
+        *--at = (char)('0' + n % 10);
+        ++digits;
+    } while ((n /= 10) > 0);
+    return at;
+}
+
+const char *base_name(const char *path) {
+    const char *const slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+static double percent(uint64_t part, uint64_t whole) { return whole > 0 ? 100 * (double)part / (double)whole : 0; }
+
+static double per_second(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
+
+static void row(const char *name, const char *value, const char *remark) {
+    printf("  %-24s %16s%s%s\n", name, value, *remark != '\0' ? "  " : "", remark);
+}
+
+static void print_throughput(const run_result *r) {
+    char value[32];
+    (void)snprintf(value, sizeof value, "%.2f", r->seconds);
+    row("seconds", value, "");
+    (void)snprintf(value, sizeof value, "%.2f", per_second((double)r->tokens, r->seconds) * 1e-6);
+    row("throughput", value, "million tokens a second");
+    (void)snprintf(value, sizeof value, "%.2f",
+                   per_second((double)(r->bytes_written + r->bytes_checked), r->seconds) * 1e-9);
+    row("", value, "GB a second, generated and written, or gathered and checked");
+}
+
+void report_table(const run_config *config, const run_result *r, const sweep *points) {
+    char text[160];
+    printf("%s, least recently used, %s blocks of %u tokens\n", base_name(config->trace), grouped(config->capacity),
+           TRACE_BLOCK_TOKENS);
+    (void)snprintf(text, sizeof text, "%s refused: larger than the cache", grouped(r->refused));
+    row("requests", grouped(r->requests), r->refused > 0 ? text : "");
+    row("tokens", grouped(r->tokens), "of prompts, filled up to whole blocks");
+    row("blocks", grouped(r->blocks), "");
+    row("hit blocks", grouped(r->hit_blocks), "");
+    char rate[16];
+    (void)snprintf(rate, sizeof rate, "%.4f", run_hit_rate(r));
+    row("hit rate", rate, "");
+    (void)snprintf(text, sizeof text, "%.1f %%", percent(r->hit_tokens, r->tokens));
+    row("tokens not recomputed", grouped(r->hit_tokens), text);
+    row("pages evicted", grouped(r->evicted_pages), "");
+    (void)snprintf(text, sizeof text, "of %u tokens: %u layers x %u heads x %u f16 elements, %s bytes a token",
+                   config->page_tokens, config->layers, config->heads, config->head_dim,
+                   grouped(run_token_bytes(config)));
+    row("pages", grouped(run_num_pages(config)), text);
+    row("bytes checked", grouped(r->bytes_checked), "K and V of all layers and tokens of every request");
+    row("wrong bytes", grouped(r->wrong_bytes), "");
+    print_throughput(r);
+    if (points == NULL) return;
+    printf("\n  %-24s %16s\n", "capacity", "hit rate");
+    for (size_t i = 0; i < points->num_points; ++i)
+        printf("  %-24s %16.4f%s\n", grouped(points->points[i].capacity), points->points[i].hit_rate,
+               i + 1 == points->num_points ? "  never evicts" : "");
+}
+
+void report_json(const run_config *config, const run_result *r, const sweep *points) {
+    printf("{\"requests\": %" PRIu64 ", \"refused\": %" PRIu64 ", \"tokens\": %" PRIu64 ", \"hit_tokens\": %" PRIu64
+           ", \"blocks\": %" PRIu64 ", \"hit_blocks\": %" PRIu64 ", \"hit_rate\": %.6f, ",
+           r->requests, r->refused, r->tokens, r->hit_tokens, r->blocks, r->hit_blocks, run_hit_rate(r));
+    printf("\"capacity\": %" PRIu64 ", \"pages\": %" PRIu64 ", \"evicted_pages\": %" PRIu64 ", \"page_tokens\": %u, "
+           "\"layers\": %u, \"heads\": %u, \"head_dim\": %u, \"token_bytes\": %" PRIu64 ", ",
+           config->capacity, run_num_pages(config), r->evicted_pages, config->page_tokens, config->layers,
+           config->heads, config->head_dim, run_token_bytes(config));
+    printf("\"bytes_written\": %" PRIu64 ", \"bytes_checked\": %" PRIu64 ", \"wrong_bytes\": %" PRIu64
+           ", \"seconds\": %.3f",
+           r->bytes_written, r->bytes_checked, r->wrong_bytes, r->seconds);
+    if (points != NULL) {
+        printf(", \"sweep\": [");
+        for (size_t i = 0; i < points->num_points; ++i)
+            printf("%s{\"capacity\": %" PRIu64 ", \"hit_rate\": %.6f}", i > 0 ? ", " : "", points->points[i].capacity,
+                   points->points[i].hit_rate);
+        printf("]");
+    }
+    printf("}\n");
+}

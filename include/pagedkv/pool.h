@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file pool.h
+ *  A pool: pages of one geometry, the prefix index over them, and eviction.
+ *
+ *  Words. A page holds K and V of page_tokens tokens for every layer of one layer group. A block is a place in a
+ *  sequence: block i holds tokens [i*page_tokens, (i+1)*page_tokens). A page is
+ *    free     count 0, no content
+ *    held     count > 0: tables, callers (alloc, retain, lookup) and operations each count one
+ *    cached   count 0, published under a prefix: found by lookup, evictable
+ *  and free + held + cached = num_pages at all times.
+ *
+ *  Order of reuse, stable across versions: a new pool gives pages 0, 1, 2 ...; of freed pages the last one freed is given
+ *  first; free pages go before cached ones. Cached pages are evicted least recently released first, leaves before
+ *  parents: a prefix never loses its head while its tail is still there.
+ *
+ *  Two ways to the bytes: attention kernels read pages in place (pkv_pool_layout, block tables and slot mappings from
+ *  table.h), or the library scatters and gathers them (pkv_pool_write, pkv_pool_gather).
+ *
+ *  Thread-safety: every call here, from any thread. Page bytes are the caller's to order: the library never reads or
+ *  writes the bytes of a page outside of calls that say so. */
+#ifndef PAGEDKV_POOL_H
+#define PAGEDKV_POOL_H
+
+#include <pagedkv/tensor.h>
+#include <pagedkv/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- geometry and creation -------------------------------------------------------------------------------------- */
+
+#define PKV_MAX_GROUPS 8
+#define PKV_MAX_PAGE_TOKENS 65536
+#define PKV_MAX_LAYERS 4096
+#define PKV_MAX_HEADS 65536
+#define PKV_MAX_ROW_BYTES (1u << 24)
+
+/* pkv_group_options.attention */
+#define PKV_ATTENTION_FULL 0
+#define PKV_ATTENTION_WINDOW 1 /**< the last `window` tokens and the first `sinks` */
+
+/* pkv_group_options.memory */
+#define PKV_MEMORY_POOL 0   /**< allocated by the pool, zeroed */
+#define PKV_MEMORY_CALLER 1 /**< the caller's tensors, k_base and v_base; they must outlive the pool and its tables */
+#define PKV_MEMORY_NONE 2   /**< ids only: another process or device holds the bytes */
+
+/* pkv_pool_options.huge_pages */
+#define PKV_HUGE_PAGES_AUTO 0    /**< transparent huge pages where the kernel gives them */
+#define PKV_HUGE_PAGES_NEVER 1   /**< ordinary pages */
+#define PKV_HUGE_PAGES_REQUIRE 2 /**< reserved huge pages (hugetlb), or PKV_ERR_NO_MEMORY */
+
+/* pkv_pool_options.debug: for tests of an integration; none makes a wrong result possible. */
+#define PKV_DEBUG_EQUAL_KEYS 1u /**< every prefix key gets the same hash: shows that collisions are only misses */
+#define PKV_DEBUG_POISON 2u     /**< pages are filled with 0xFF when the pool is made and when they become free */
+
+/** One layer group: layers that share geometry and attention kind. */
+typedef struct pkv_group_options {
+    size_t struct_size;
+    uint64_t num_pages;     /**< 1 .. 2^31-1 */
+    uint32_t num_layers;    /**< layers held here: 1 .. PKV_MAX_LAYERS */
+    uint32_t first_layer;   /**< the model's index of layer 0 of this shard (pipeline parallel) */
+    uint32_t total_layers;  /**< layers of the group in the whole model; 0 = first_layer + num_layers */
+    uint32_t num_kv_heads;  /**< KV heads held here: 1 .. PKV_MAX_HEADS */
+    uint32_t first_head;    /**< the model's index of head 0 of this shard (tensor parallel) */
+    uint32_t total_heads;   /**< KV heads of the whole model; 0 = first_head + num_kv_heads */
+    uint32_t k_head_dim;    /**< elements of a K row; 0 with PKV_DTYPE_OPAQUE */
+    uint32_t v_head_dim;    /**< elements of a V row; 0 = no V (latent caches as in MLA) */
+    int32_t dtype;          /**< PKV_DTYPE_* */
+    uint32_t k_row_bytes;   /**< PKV_DTYPE_OPAQUE: bytes of a K row; else 0 */
+    uint32_t v_row_bytes;   /**< PKV_DTYPE_OPAQUE: bytes of a V row, 0 = no V; else 0 */
+    int32_t layout;         /**< PKV_LAYOUT_* */
+    int32_t arrangement;    /**< PKV_PAGE_MAJOR or PKV_LAYER_MAJOR; PKV_MEMORY_POOL only */
+    int32_t attention;      /**< PKV_ATTENTION_* */
+    uint32_t window;        /**< PKV_ATTENTION_WINDOW: tokens of the window */
+    uint32_t sinks;         /**< PKV_ATTENTION_WINDOW: first tokens that are always attended to */
+    int32_t memory;         /**< PKV_MEMORY_* */
+    uint32_t reserved;      /**< 0 */
+    void *const *k_base;    /**< PKV_MEMORY_CALLER: num_layers addresses of page 0, token 0, head 0; copied */
+    void *const *v_base;    /**< the same for V; NULL without V */
+    pkv_strides k_strides;  /**< all 0 = dense. PKV_MEMORY_POOL: only .page may be set, larger than dense: the bytes
+                                 between pages are never touched. PKV_MEMORY_CALLER: all three, or none */
+    pkv_strides v_strides;  /**< PKV_MEMORY_CALLER: as k_strides; PKV_MEMORY_POOL: 0 */
+    uint64_t max_cached_pages; /**< at most this many cached pages, the rest is evicted at once; 0 = no limit */
+} pkv_group_options;
+/* Arrays in options are named by their first fields; C99 zeroes the rest. */
+#define PKV_GROUP_OPTIONS_INIT                                                                                         \
+    {sizeof(pkv_group_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, PKV_DTYPE_F16, 0, 0, PKV_LAYOUT_NHD, PKV_PAGE_MAJOR,        \
+     PKV_ATTENTION_FULL, 0, 0, PKV_MEMORY_POOL, 0, NULL, NULL, {0, 0, 0}, {0, 0, 0}, 0}
+
+typedef struct pkv_pool_options {
+    size_t struct_size;
+    uint32_t page_tokens;            /**< tokens of a page: 1 .. PKV_MAX_PAGE_TOKENS */
+    uint32_t num_groups;             /**< 1 .. PKV_MAX_GROUPS */
+    const pkv_group_options *groups; /**< num_groups of them */
+    int32_t huge_pages;              /**< PKV_HUGE_PAGES_* */
+    uint32_t copy_threads;           /**< helper threads for large writes and gathers; 0 = the calling thread alone */
+    uint64_t seed;                   /**< of the prefix keys; 0 = random, from the operating system */
+    uint32_t debug;                  /**< PKV_DEBUG_* */
+    uint32_t reserved;               /**< 0 */
+} pkv_pool_options;
+#define PKV_POOL_OPTIONS_INIT {sizeof(pkv_pool_options), 0, 0, NULL, PKV_HUGE_PAGES_AUTO, 0, 0, 0, 0}
+
+/** Makes a pool. Memory of the pool's own is reserved at once and backed by the kernel as it is first touched.
+ *  @param options  copied; `groups` and what it points to are not needed afterwards (PKV_MEMORY_CALLER tensors are)
+ *  @param pool     out
+ *  @return PKV_OK; PKV_ERR_INVALID or PKV_ERR_LIMIT with the field and its value; PKV_ERR_NO_MEMORY;
+ *          PKV_ERR_UNSUPPORTED for what this version cannot do (now: more than one group; window attention)
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_create(const pkv_pool_options *options, pkv_pool **pool);
+
+/** Closes a pool. Live tables keep its memory alive, but answer PKV_ERR_CLOSED from now on; the memory goes with the
+ *  last of them.
+ *  @return PKV_OK; PKV_ERR_HANDLE
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_destroy(pkv_pool *pool);
+
+/** Where a layer's rows lie: the K row of (page, token offset, head) is at
+ *    k_base + page * k.page + offset * k.token + head * k.head        (64-bit arithmetic)
+ *  and V the same. Valid as long as the pool or one of its tables lives. */
+typedef struct pkv_layer_layout {
+    size_t struct_size;
+    void *k_base;          /**< NULL for PKV_MEMORY_NONE */
+    void *v_base;          /**< NULL without V */
+    pkv_strides k;
+    pkv_strides v;
+    uint64_t k_row_bytes;
+    uint64_t v_row_bytes;  /**< 0 without V */
+    uint32_t num_kv_heads;
+    uint32_t page_tokens;
+    int32_t dtype;
+    uint32_t reserved;
+} pkv_layer_layout;
+#define PKV_LAYER_LAYOUT_INIT {sizeof(pkv_layer_layout), NULL, NULL, {0, 0, 0}, {0, 0, 0}, 0, 0, 0, 0, 0, 0}
+
+/** Addresses and strides of one layer.
+ *  @param group, layer  0-based, as in the options (layer counts within this shard)
+ *  @param layout        out; struct_size set by the caller
+ *  @return PKV_OK; PKV_ERR_HANDLE; PKV_ERR_INVALID
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_layout(pkv_pool *pool, uint32_t group, uint32_t layer, pkv_layer_layout *layout);
+
+/* ---- pages ------------------------------------------------------------------------------------------------------ */
+
+/** Takes `num_pages` pages from a group, or none.
+ *
+ *  Free pages go first; then cached pages are evicted, but only when the call is going to succeed. It never waits.
+ *  The bytes of the pages are whatever they held before.
+ *  @param pages  out, num_pages ids, each with a count of one that belongs to the caller
+ *  @return PKV_OK; PKV_ERR_NO_PAGES when fewer than num_pages are free or cached (the pool is unchanged);
+ *          PKV_ERR_INVALID; PKV_ERR_HANDLE
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_alloc(pkv_pool *pool, uint32_t group, uint64_t num_pages, pkv_page *pages);
+
+/** Adds one to the count of each of `num_pages` held pages; a page listed twice gets two.
+ *  @return PKV_OK; PKV_ERR_INVALID for an id out of range and PKV_ERR_STATE for a page that nobody holds: no count is
+ *          changed then (a cached page is taken with pkv_pool_lookup, which knows what it holds)
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_retain(pkv_pool *pool, uint32_t group, uint64_t num_pages, const pkv_page *pages);
+
+/** Gives back one count of each of `num_pages` pages. A page whose count becomes 0 is cached if it is published and free
+ *  otherwise. The list is taken from its end, so that of a prefix listed in order the tail is evicted first.
+ *  @param statuses  out, one for each page, or NULL. With it good pages are released although others fail; without it
+ *                   either all are released or none
+ *  @param sync      work that may still use the pages; NULL = none
+ *  @return PKV_OK, or the status of the first page in the list that failed: PKV_ERR_INVALID for an id out of range,
+ *          PKV_ERR_STATE for a count that is 0 already
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_release(pkv_pool *pool, uint32_t group, uint64_t num_pages, const pkv_page *pages,
+                                    pkv_status *statuses, const pkv_sync *sync);
+
+/* pkv_page_info.state */
+#define PKV_PAGE_FREE 0
+#define PKV_PAGE_HELD 1
+#define PKV_PAGE_CACHED 2
+
+typedef struct pkv_page_info {
+    size_t struct_size;
+    uint64_t count;     /**< references: tables + callers + operations */
+    int32_t state;      /**< PKV_PAGE_* */
+    int32_t published;  /**< 1 if a lookup can find it */
+    uint64_t block;     /**< published: its place in the prefix, 0 = first block; else 0 */
+} pkv_page_info;
+#define PKV_PAGE_INFO_INIT {sizeof(pkv_page_info), 0, 0, 0, 0}
+
+/** State of one page.
+ *  @return PKV_OK; PKV_ERR_INVALID for an id out of range; PKV_ERR_HANDLE
+ *  Thread-safe; the answer may be old when it arrives, unless the caller holds the page. Since 0.1. */
+PKV_API pkv_status pkv_pool_page_info(pkv_pool *pool, uint32_t group, pkv_page page, pkv_page_info *info);
+
+/* ---- prefixes --------------------------------------------------------------------------------------------------- */
+
+/** What else decides whether KV may be reused, besides the tokens. Each part is kept apart from the others: an adapter
+ *  "x" and a salt "x" are different namespaces. Compared in full (BLAKE2b-256 of the tagged parts, RFC 7693).
+ *  A NULL namespace pointer is the one whose parts are all empty. */
+typedef struct pkv_namespace {
+    size_t struct_size;
+    pkv_bytes model;             /**< identity of model and weights: name, revision, quantisation ... */
+    pkv_bytes adapter;           /**< name of the adapter (LoRA) */
+    uint64_t adapter_id;
+    uint64_t adapter_generation; /**< raise it when an adapter is loaded again under its name */
+    pkv_bytes salt;              /**< tenant: other salts neither hit this one's pages nor see them by timing */
+} pkv_namespace;
+#define PKV_NAMESPACE_INIT {sizeof(pkv_namespace), {NULL, 0}, {NULL, 0}, 0, 0, {NULL, 0}}
+
+#define PKV_MAX_MEDIA_DIGEST 256
+
+/** An image, sound or other input that stands behind placeholder tokens. Its digest becomes part of the key of the block
+ *  that `position` falls into, and so of all blocks after it. Two inputs that lead to other KV need other digests: see
+ *  pkv_digest(). */
+typedef struct pkv_media {
+    uint64_t position;   /**< token index of its first placeholder; ascending in a list, below num_tokens */
+    uint64_t num_tokens; /**< placeholders it fills */
+    pkv_bytes digest;    /**< 1 .. PKV_MAX_MEDIA_DIGEST bytes; all of them count */
+} pkv_media;
+
+/** A prompt: tokens, and what else decides its keys. */
+typedef struct pkv_prompt {
+    size_t struct_size;
+    const pkv_namespace *ns;
+    const pkv_token *tokens;
+    uint64_t num_tokens;    /**< at most 2^40 */
+    const pkv_media *media; /**< in order of position */
+    uint64_t num_media;
+} pkv_prompt;
+#define PKV_PROMPT_INIT {sizeof(pkv_prompt), NULL, NULL, 0, NULL, 0}
+
+/** How much of a prompt was found. */
+typedef struct pkv_match {
+    size_t struct_size;
+    uint64_t tokens; /**< tokens found, from the first */
+    uint64_t blocks; /**< blocks that hold them */
+} pkv_match;
+#define PKV_MATCH_INIT {sizeof(pkv_match), 0, 0}
+
+#define PKV_MATCH_ALL UINT64_MAX /**< as max_match: the whole prompt may match */
+
+/** Finds the longest cached prefix of a prompt in whole blocks, and takes a count on each of its pages, so that nothing
+ *  found can be evicted before use. Stops at the first gap. A found block is believed only after its parent, its tokens
+ *  and its media digests were compared in full.
+ *  @param max_match  at most this many tokens may match; 0 = all but the last token, so that at least one is left to
+ *                    compute (32 tokens in pages of 16, all cached: 16 match); PKV_MATCH_ALL = no bound
+ *  @param pages      out, the pages in order of blocks, each with a count that the caller releases; for several groups
+ *                    one row of `capacity` after another
+ *  @param capacity   entries at pages for each group; at most so many blocks are matched
+ *  @param match      out
+ *  @return PKV_OK, also when nothing matched; PKV_ERR_INVALID; PKV_ERR_HANDLE
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_lookup(pkv_pool *pool, const pkv_prompt *prompt, uint64_t max_match, pkv_page *pages,
+                                   uint64_t capacity, pkv_match *match);
+
+/** As pkv_pool_lookup, but takes no page, changes no eviction order and is not counted as a request (stats: probes).
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_probe(pkv_pool *pool, const pkv_prompt *prompt, uint64_t max_match, pkv_match *match);
+
+/** Makes pages that the caller holds findable as blocks [first_block, first_block + num_pages) of a prompt. Their bytes
+ *  must be complete. A page becomes findable for all groups' sake only together with its parents: blocks before
+ *  first_block must be published.
+ *  A block that is published already keeps its page, unless nobody holds that one: then the caller's replaces it.
+ *  @param pages  num_pages ids, held, each in one place only, not published elsewhere
+ *  @param owner  out, the page under which each block is published now, or NULL
+ *  @return PKV_OK; PKV_ERR_NOT_FOUND when the blocks before first_block are not published; PKV_ERR_INVALID when tokens
+ *          do not reach so far; PKV_ERR_STATE for a page that is not held or published under another prefix;
+ *          PKV_ERR_NO_MEMORY
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_publish(pkv_pool *pool, uint32_t group, const pkv_prompt *prompt, uint64_t first_block,
+                                    uint64_t num_pages, const pkv_page *pages, pkv_page *owner);
+
+/** Frees up to `num_pages` cached pages, least recently used first, leaves before parents. Pages in use do not count.
+ *  @param evicted  out, pages freed; fewer than num_pages when no more were cached; may be NULL
+ *  @return PKV_OK; PKV_ERR_INVALID; PKV_ERR_HANDLE
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_evict(pkv_pool *pool, uint32_t group, uint64_t num_pages, uint64_t *evicted);
+
+typedef struct pkv_clear_result {
+    size_t struct_size;
+    uint64_t freed; /**< cached pages that became free */
+    uint64_t held;  /**< pages still held by somebody: no longer findable, free once released */
+} pkv_clear_result;
+#define PKV_CLEAR_RESULT_INIT {sizeof(pkv_clear_result), 0, 0}
+
+/** Forgets all prefixes of a namespace. From then on none of them is found, and tables admitted before publish nothing
+ *  more there: call it when weights change in place.
+ *  @param ns      NULL = the namespace whose parts are empty
+ *  @param result  out, or NULL
+ *  @return PKV_OK, also for a namespace never seen; PKV_ERR_INVALID; PKV_ERR_HANDLE
+ *  Thread-safe; takes time in proportion to the blocks forgotten. Since 0.1. */
+PKV_API pkv_status pkv_pool_clear(pkv_pool *pool, const pkv_namespace *ns, pkv_clear_result *result);
+
+/** As pkv_pool_clear, for all namespaces. Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_clear_all(pkv_pool *pool, pkv_clear_result *result);
+
+/* ---- page bytes ------------------------------------------------------------------------------------------------- */
+
+/** Scatters K and V rows of one layer to slots: row i goes to page slots[i] / page_tokens, offset slots[i] % page_tokens.
+ *  @param num_slots  number of slots; decides how many rows are read (the tensors may be longer)
+ *  @param slots      ids; below 0: the row is skipped. Two equal slots: the later row wins
+ *  @param k, v       rows of the group's type; v is NULL without V. They must not overlap the pages written
+ *  @return PKV_OK; PKV_ERR_INVALID for a slot past num_pages * page_tokens, a tensor of another type or too short;
+ *          PKV_ERR_STATE for a slot in a page that is not held, or is published; PKV_ERR_UNSUPPORTED for a pool without
+ *          memory. Nothing was written then
+ *  Thread-safe; two calls at once on the same slots leave either's bytes. Since 0.1. */
+PKV_API pkv_status pkv_pool_write(pkv_pool *pool, uint32_t group, uint32_t layer, uint64_t num_slots,
+                                  const pkv_slot *slots, const pkv_tensor *k, const pkv_tensor *v,
+                                  const pkv_sync *sync);
+
+/** Gathers rows of one layer through a block table: token first_token + i, in page pages[token / page_tokens], becomes
+ *  row i of k and v.
+ *  @param num_pages   entries of the block table
+ *  @param pages       the block table; entries outside the range may be PKV_NO_PAGE
+ *  @param first_token, num_tokens  range of tokens, inside num_pages * page_tokens
+ *  @param k, v        out, rows of the group's type; either may be NULL if its rows are not wanted
+ *  @return PKV_OK; PKV_ERR_INVALID; PKV_ERR_STATE for a page that nobody holds; PKV_ERR_UNSUPPORTED for a pool without
+ *          memory. Nothing was written then
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_gather(pkv_pool *pool, uint32_t group, uint32_t layer, uint64_t num_pages,
+                                   const pkv_page *pages, uint64_t first_token, uint64_t num_tokens,
+                                   const pkv_tensor *k, const pkv_tensor *v, const pkv_sync *sync);
+
+/** Copies whole pages, all layers, from src[i] to dst[i].
+ *  @return PKV_OK; PKV_ERR_INVALID for an id out of range, or a page that is both source and destination or twice a
+ *          destination; PKV_ERR_STATE for a source that nobody holds, or a destination that is not held, or is published;
+ *          PKV_ERR_UNSUPPORTED for a pool without memory
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_copy_pages(pkv_pool *pool, uint32_t group, uint64_t num_pages, const pkv_page *src,
+                                       const pkv_page *dst, const pkv_sync *sync);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file stats.h
+ *  Counters and gauges. Counters only grow; gauges are of one moment: free + held + cached = num_pages in every answer.
+ *  Rates are for the caller to form, as sums over sums: hit rate = hit_tokens / asked_tokens. */
+#ifndef PAGEDKV_STATS_H
+#define PAGEDKV_STATS_H
+
+#include <pagedkv/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* pkv_pool_stats.memory_kind */
+#define PKV_MEMORY_KIND_NONE 0             /**< ids only */
+#define PKV_MEMORY_KIND_CALLER 1           /**< the caller's */
+#define PKV_MEMORY_KIND_PAGES 2            /**< ordinary pages */
+#define PKV_MEMORY_KIND_TRANSPARENT_HUGE 3 /**< transparent huge pages asked for, the kernel decides */
+#define PKV_MEMORY_KIND_HUGETLB 4          /**< reserved huge pages */
+
+/* pkv_pool_stats.key_seed */
+#define PKV_KEY_SEED_RANDOM 0 /**< from the operating system, differs for each pool */
+#define PKV_KEY_SEED_FIXED 1  /**< given in the options */
+
+typedef struct pkv_pool_stats {
+    size_t struct_size;
+    /* gauges */
+    uint64_t num_pages;
+    uint64_t free_pages;
+    uint64_t held_pages;
+    uint64_t cached_pages;
+    uint64_t quarantined_pages;   /**< waiting for a transfer that may still write into them; 0 without tiers */
+    uint64_t tables;              /**< live tables of the pool */
+    uint64_t namespaces;          /**< namespaces with blocks or tables */
+    uint64_t index_blocks;        /**< blocks in the prefix index */
+    uint64_t page_bytes;          /**< K and V bytes of a page over its layers: page_tokens * layers * heads *
+                                       (k row + v row), without gaps between pages */
+    uint64_t metadata_bytes;      /**< memory in use besides page bytes and the tokens kept for comparison */
+    double usage;                 /**< held_pages / num_pages: 0 .. 1 */
+    int32_t memory_kind;          /**< PKV_MEMORY_KIND_* */
+    int32_t key_seed;             /**< PKV_KEY_SEED_*; the keys are XXH3-128 under a secret from the seed */
+    /* counters */
+    uint64_t requests;            /**< sequences admitted and lookups made, each once (PKV_ADMIT_RETRY not again) */
+    uint64_t asked_tokens;        /**< tokens of these that might have matched: all of each prompt */
+    uint64_t hit_tokens;          /**< tokens of these that did match */
+    uint64_t retries;             /**< admissions with PKV_ADMIT_RETRY */
+    uint64_t refused;             /**< admissions that failed for want of pages */
+    uint64_t probes;              /**< pkv_pool_probe calls */
+    uint64_t allocated_pages;     /**< pages handed out */
+    uint64_t failed_allocations;  /**< calls that got PKV_ERR_NO_PAGES, admissions not included */
+    uint64_t evicted_pages;       /**< cached pages freed to make room, by limit or by pkv_pool_evict */
+    uint64_t cleared_pages;       /**< cached pages freed by pkv_pool_clear */
+    uint64_t published_blocks;    /**< blocks that became findable */
+    uint64_t unpublished_blocks;  /**< blocks that ceased to be: evicted, cleared, or their parent went */
+    uint64_t duplicate_blocks;    /**< publications of a block that was published already */
+    uint64_t key_collisions;      /**< equal keys whose parent, tokens or media differed: taken as misses */
+    uint64_t copied_pages;        /**< copy-on-write copies */
+} pkv_pool_stats;
+#define PKV_POOL_STATS_INIT                                                                                            \
+    {sizeof(pkv_pool_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+/** Statistics of a pool, of one moment.
+ *  @param group  pages are those of this group; the other numbers are the pool's
+ *  @param stats  out; struct_size set by the caller
+ *  @return PKV_OK; PKV_ERR_INVALID; PKV_ERR_HANDLE
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_get_stats(struct pkv_pool *pool, uint32_t group, pkv_pool_stats *stats);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

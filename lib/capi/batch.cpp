@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// batch.h: checks of handles and structs; the work is in table/batch.cpp.
+#include "table/batch.h"
+
+#include "capi/boundary.h"
+#include "core/sync.h"
+
+using pkv::Batch;
+using pkv::boundary;
+using pkv::check_array;
+using pkv::not_null;
+using pkv::Pin;
+using pkv::Pool;
+
+namespace {
+
+pkv_status acquire(Pin<Batch> &pin, pkv_batch *batch) {
+    PKV_TRY(pin.acquire(batch));
+    return pin->check_open();
+}
+
+} // namespace
+
+extern "C" {
+
+pkv_status pkv_batch_create(pkv_pool *pool, const pkv_batch_options *options, pkv_batch **batch) {
+    return boundary([&] {
+        Pin<Pool> pin;
+        PKV_TRY(pin.acquire(pool));
+        pkv_batch_options known;
+        PKV_TRY(pkv::read_struct(options, known, "options"));
+        PKV_TRY(not_null(batch, "batch"));
+        std::shared_ptr<Batch> fresh;
+        PKV_TRY(Batch::create(pin->shared_from_this(), known, fresh));
+        return pkv::hand_out(std::move(fresh), batch);
+    });
+}
+
+pkv_status pkv_batch_destroy(pkv_batch *batch) {
+    return boundary([&] {
+        Pin<Batch> pin;
+        PKV_TRY(pin.acquire(batch));
+        return pin.close();
+    });
+}
+
+pkv_status pkv_batch_reserve(pkv_batch *batch, uint32_t num_tables, pkv_table *const *tables, const uint32_t *num_new,
+                             pkv_status *statuses) {
+    return boundary([&] {
+        Pin<Batch> pin;
+        PKV_TRY(acquire(pin, batch));
+        PKV_TRY(check_array(tables, num_tables, "tables"));
+        PKV_TRY(check_array(num_new, num_tables, "num_new"));
+        return pin->reserve({tables, num_tables}, num_new, statuses);
+    });
+}
+
+pkv_status pkv_batch_set_tokens(pkv_batch *batch, uint64_t num_tokens, const pkv_token *tokens, pkv_status *statuses) {
+    return boundary([&] {
+        Pin<Batch> pin;
+        PKV_TRY(acquire(pin, batch));
+        PKV_TRY(check_array(tokens, num_tokens, "tokens"));
+        return pin->set_tokens({tokens, num_tokens}, statuses);
+    });
+}
+
+pkv_status pkv_batch_write(pkv_batch *batch, uint32_t layer, const pkv_tensor *k, const pkv_tensor *v,
+                           const pkv_sync *sync) {
+    return boundary([&] {
+        Pin<Batch> pin;
+        PKV_TRY(acquire(pin, batch));
+        PKV_TRY(pin->check_layer(layer));
+        PKV_TRY(pkv::wait_sync(sync));
+        return pin->write(layer, k, v);
+    });
+}
+
+pkv_status pkv_batch_gather(pkv_batch *batch, uint32_t layer, const uint64_t *first, uint64_t padded,
+                            const pkv_tensor *k, const pkv_tensor *v, const pkv_sync *sync) {
+    return boundary([&] {
+        Pin<Batch> pin;
+        PKV_TRY(acquire(pin, batch));
+        PKV_TRY(pin->check_layer(layer));
+        PKV_TRY(pkv::wait_sync(sync));
+        return pin->gather(layer, first, padded, k, v);
+    });
+}
+
+pkv_status pkv_batch_commit(pkv_batch *batch, const uint32_t *num_accepted, pkv_status *statuses, const pkv_sync *sync) {
+    return boundary([&] {
+        Pin<Batch> pin;
+        PKV_TRY(acquire(pin, batch));
+        PKV_TRY(pkv::wait_sync(sync));
+        return pin->commit(num_accepted, statuses);
+    });
+}
+
+} // extern "C"

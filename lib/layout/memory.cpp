@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layout/memory.h"
+
+#include "core/status.h"
+
+#include <pagedkv/stats.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstring>
+#include <sys/mman.h>
+
+namespace pkv {
+namespace {
+
+constexpr uint64_t huge_page = uint64_t{2} << 20;
+
+uint64_t round_up(uint64_t value, uint64_t step) { return (value + step - 1) / step * step; }
+
+} // namespace
+
+PageMemory::~PageMemory() {
+    if (mapping_ != nullptr) munmap(mapping_, mapping_bytes_);
+}
+
+pkv_status PageMemory::map(uint64_t bytes, int32_t huge_pages) {
+    constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    constexpr int access = PROT_READ | PROT_WRITE;
+    if (huge_pages == PKV_HUGE_PAGES_REQUIRE) {
+        // Reserved at once (no MAP_NORESERVE): a missing huge page must be an error now, not a SIGBUS later.
+        mapping_bytes_ = round_up(bytes, huge_page);
+        void *memory = mmap(nullptr, mapping_bytes_, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+        if (memory == MAP_FAILED)
+            return fail(PKV_ERR_NO_MEMORY, "%" PRIu64 " bytes in reserved huge pages: %s (see vm.nr_hugepages)",
+                        mapping_bytes_, std::strerror(errno));
+        mapping_ = memory;
+        base_ = static_cast<std::byte *>(memory);
+        kind_ = PKV_MEMORY_KIND_HUGETLB;
+        return PKV_OK;
+    }
+    mapping_bytes_ = round_up(bytes, huge_page) + huge_page; // so that the base can be aligned
+    void *memory = mmap(nullptr, mapping_bytes_, access, flags, -1, 0);
+    if (memory == MAP_FAILED)
+        return fail(PKV_ERR_NO_MEMORY, "%" PRIu64 " bytes for pages: %s", mapping_bytes_, std::strerror(errno));
+    mapping_ = memory;
+    base_ = reinterpret_cast<std::byte *>(round_up(reinterpret_cast<uintptr_t>(memory), huge_page));
+    kind_ = PKV_MEMORY_KIND_PAGES;
+    if (huge_pages == PKV_HUGE_PAGES_AUTO && bytes >= huge_page) {
+        if (madvise(base_, round_up(bytes, huge_page), MADV_HUGEPAGE) == 0)
+            kind_ = PKV_MEMORY_KIND_TRANSPARENT_HUGE;
+        else
+            log_message(PKV_LOG_WARNING, "pool of %" PRIu64 " bytes without transparent huge pages: %s", bytes,
+                        std::strerror(errno));
+    }
+    return PKV_OK;
+}
+
+void PageMemory::place_layers(const Geometry &geometry) {
+    layers_.resize(geometry.num_layers);
+    for (uint32_t i = 0; i < geometry.num_layers; ++i) {
+        auto side = [&](std::byte *base, const Strides &strides, uint64_t row_bytes) {
+            return PagedRows{row_bytes != 0 ? base : nullptr, strides, geometry.page_tokens, geometry.heads, row_bytes};
+        };
+        std::byte *k = nullptr;
+        std::byte *v = nullptr;
+        if (geometry.memory == PKV_MEMORY_CALLER) {
+            k = static_cast<std::byte *>(geometry.caller_k[i]);
+            if (geometry.v_row_bytes != 0) v = static_cast<std::byte *>(geometry.caller_v[i]);
+        } else {
+            k = base_ + uint64_t{i} * geometry.layer_stride;
+            v = k + geometry.v_offset;
+        }
+        layers_[i].k = side(k, geometry.k_strides, geometry.k_row_bytes);
+        layers_[i].v = side(v, geometry.v_strides, geometry.v_row_bytes);
+    }
+}
+
+pkv_status PageMemory::create(const Geometry &geometry, int32_t huge_pages) {
+    if (geometry.memory == PKV_MEMORY_NONE) {
+        kind_ = PKV_MEMORY_KIND_NONE;
+        return PKV_OK;
+    }
+    if (geometry.memory == PKV_MEMORY_CALLER)
+        kind_ = PKV_MEMORY_KIND_CALLER;
+    else
+        PKV_TRY(map(geometry.memory_bytes, huge_pages));
+    place_layers(geometry);
+    return PKV_OK;
+}
+
+void PageMemory::fill_page(int32_t page, unsigned char value) const {
+    for (const tensor::LayerRows &layer : layers_)
+        for (const PagedRows *rows : {&layer.k, &layer.v}) {
+            if (rows->row_bytes == 0) continue;
+            for (uint32_t token = 0; token < rows->page_tokens; ++token)
+                for (uint32_t head = 0; head < rows->heads; ++head)
+                    std::memset(rows->row(static_cast<uint64_t>(page), token, head), value, rows->row_bytes);
+        }
+}
+
+} // namespace pkv

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "prefix/index.h"
+
+#include "core/status.h"
+
+#include <atomic>
+#include <bit>
+#include <cinttypes>
+#include <cstring>
+
+namespace pkv::prefix {
+
+Index::~Index() {
+    for (NodeId id = 0; id < fresh_node_; ++id) delete nodes_[id].extras;
+}
+
+pkv_status Index::create(uint64_t max_nodes, uint32_t page_tokens) {
+    page_tokens_ = page_tokens;
+    // At most two thirds full: a miss ends after about two slots, mostly on one cache line.
+    const uint64_t num_slots = std::bit_ceil(max_nodes + max_nodes / 2 + 8);
+    mask_ = num_slots - 1;
+    if (!nodes_.reserve(max_nodes) || !tokens_.reserve(max_nodes * page_tokens) || !slots_.reserve(num_slots))
+        return fail(PKV_ERR_NO_MEMORY, "prefix index for %" PRIu64 " blocks of %u tokens", max_nodes, page_tokens);
+    return PKV_OK;
+}
+
+uint64_t Index::bytes() const {
+    return fresh_node_ * sizeof(Node) + slots_.size() * sizeof(uint64_t) + roots_.capacity() * sizeof(Root);
+}
+
+// ---- roots ---------------------------------------------------------------------------------------------------------
+
+size_t Index::DigestHash::operator()(const Digest &digest) const {
+    size_t value; // any 8 bytes of a cryptographic digest are a good hash
+    std::memcpy(&value, digest.data(), sizeof value);
+    return value;
+}
+
+NodeId Index::find_root(const Digest &digest) const {
+    const auto found = root_of_.find(digest); // compares all 32 bytes
+    return found != root_of_.end() ? found->second : no_node;
+}
+
+NodeId Index::make_root(const Digest &digest, const Key &key) {
+    if (free_roots_ == no_node) {
+        roots_.emplace_back(); // stays free if the next line throws
+        free_roots_ = static_cast<NodeId>(roots_.size() - 1);
+    }
+    const NodeId slot = free_roots_;
+    root_of_.emplace(digest, slot | root_bit);
+    free_roots_ = roots_[slot].first_child;
+    roots_[slot] = Root{};
+    roots_[slot].digest = digest;
+    roots_[slot].key = key;
+    roots_[slot].used = true;
+    ++num_roots_;
+    return slot | root_bit;
+}
+
+void Index::drop_root_if_unused(NodeId id) {
+    Root &item = root(id);
+    if (!item.used || item.references != 0 || item.children != 0) return;
+    if (!item.dead) root_of_.erase(item.digest);
+    item.used = false;
+    item.first_child = free_roots_;
+    free_roots_ = id & ~root_bit;
+    --num_roots_;
+}
+
+void Index::mark_dead(NodeId id) {
+    Root &item = root(id);
+    if (!item.used || item.dead) return;
+    root_of_.erase(item.digest);
+    item.dead = true;
+}
+
+// ---- hash table ----------------------------------------------------------------------------------------------------
+
+uint64_t Index::load_slot(uint64_t position) const {
+    return std::atomic_ref<uint64_t>(const_cast<uint64_t &>(slots_[position])).load(std::memory_order_relaxed);
+}
+
+void Index::store_slot(uint64_t position, uint64_t value) {
+    std::atomic_ref<uint64_t>(slots_[position]).store(value, std::memory_order_relaxed);
+}
+
+void Index::insert_slot(uint32_t tag, NodeId id) {
+    uint64_t position = home(tag);
+    while (load_slot(position) != 0) position = (position + 1) & mask_;
+    store_slot(position, uint64_t{tag} << 32 | (uint64_t{id} + 1));
+}
+
+void Index::remove_slot(uint32_t tag, NodeId id) {
+    const uint64_t wanted = uint64_t{tag} << 32 | (uint64_t{id} + 1);
+    uint64_t hole = home(tag);
+    while (load_slot(hole) != wanted) hole = (hole + 1) & mask_;
+    // Entries behind the hole move up, unless that would put them before their home.
+    for (uint64_t next = (hole + 1) & mask_;; next = (next + 1) & mask_) {
+        const uint64_t entry = load_slot(next);
+        if (entry == 0) break;
+        const uint64_t distance_home = (next - home(static_cast<uint32_t>(entry >> 32))) & mask_;
+        if (distance_home < ((next - hole) & mask_)) continue;
+        store_slot(hole, entry);
+        hole = next;
+    }
+    store_slot(hole, 0);
+}
+
+bool Index::likely(const Key &key) const {
+    const uint32_t tag = tag_of(key);
+    // Bounded: a racing change must not keep this loop going.
+    uint64_t position = home(tag);
+    for (int i = 0; i < 64; ++i, position = (position + 1) & mask_) {
+        const uint64_t entry = load_slot(position);
+        if (entry == 0) return false;
+        if (static_cast<uint32_t>(entry >> 32) == tag) return true;
+    }
+    return true;
+}
+
+void Index::prefetch_node(const Key &key) const {
+    const uint32_t tag = tag_of(key);
+    for (uint64_t position = home(tag);; position = (position + 1) & mask_) {
+        const uint64_t entry = load_slot(position);
+        if (entry == 0) return;
+        if (static_cast<uint32_t>(entry >> 32) != tag) continue;
+        const NodeId id = static_cast<NodeId>(entry) - 1;
+        __builtin_prefetch(&nodes_[id]);
+        const char *tokens = reinterpret_cast<const char *>(tokens_.data() + uint64_t{id} * page_tokens_);
+        const uint64_t bytes = page_tokens_ * sizeof(pkv_token);
+        for (uint64_t offset = 0; offset < bytes && offset < 512; offset += 64) __builtin_prefetch(tokens + offset);
+        return;
+    }
+}
+
+// ---- nodes ---------------------------------------------------------------------------------------------------------
+
+bool Index::matches(const Node &node, NodeId id, NodeId parent, const BlockName &name) const {
+    if (node.parent != parent) return false;
+    if (std::memcmp(tokens(id).data(), name.tokens.data(), page_tokens_ * sizeof(pkv_token)) != 0) return false;
+    if ((node.extras == nullptr) != (name.extras == nullptr)) return false;
+    return node.extras == nullptr || *node.extras == *name.extras;
+}
+
+NodeId Index::find(NodeId parent, const BlockName &name, uint64_t &collisions) const {
+    const uint32_t tag = tag_of(name.key);
+    for (uint64_t position = home(tag);; position = (position + 1) & mask_) {
+        const uint64_t entry = load_slot(position);
+        if (entry == 0) return no_node;
+        if (static_cast<uint32_t>(entry >> 32) != tag) continue;
+        const NodeId id = static_cast<NodeId>(entry) - 1;
+        const Node &candidate = nodes_[id];
+        if (!(candidate.key == name.key)) continue;
+        if (matches(candidate, id, parent, name)) return id;
+        ++collisions;
+    }
+}
+
+NodeId Index::insert(NodeId parent, const BlockName &name, Extras extras, uint32_t block, pkv_page page) {
+    NodeId id = free_nodes_;
+    if (id != no_node)
+        free_nodes_ = nodes_[id].next_sibling;
+    else
+        id = fresh_node_++;
+    Node &node = nodes_[id];
+    NodeId *first = first_child_of(parent);
+    node.key = name.key;
+    node.parent = parent;
+    node.first_child = no_node;
+    node.next_sibling = *first;
+    node.prev_sibling = no_node;
+    node.children = 0;
+    node.page = page;
+    node.block = block;
+    node.extras = extras.release();
+    if (*first != no_node) nodes_[*first].prev_sibling = id;
+    *first = id;
+    ++*children_of(parent);
+    std::memcpy(tokens_.data() + uint64_t{id} * page_tokens_, name.tokens.data(), page_tokens_ * sizeof(pkv_token));
+    insert_slot(tag_of(name.key), id);
+    ++size_;
+    return id;
+}
+
+void Index::remove(NodeId id) {
+    Node &node = nodes_[id];
+    remove_slot(tag_of(node.key), id);
+    if (node.prev_sibling != no_node)
+        nodes_[node.prev_sibling].next_sibling = node.next_sibling;
+    else
+        *first_child_of(node.parent) = node.next_sibling;
+    if (node.next_sibling != no_node) nodes_[node.next_sibling].prev_sibling = node.prev_sibling;
+    --*children_of(node.parent);
+    delete node.extras;
+    node.extras = nullptr;
+    ++node.generation;
+    node.next_sibling = free_nodes_;
+    free_nodes_ = id;
+    --size_;
+}
+
+} // namespace pkv::prefix

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// The prefix index: a tree with one node a block under one root a namespace, and a hash table from keys to nodes.
+//
+// A key only finds candidates. A node is believed after its parent, its tokens and its media extras were compared in full,
+// so that two blocks with one key are two nodes, and a collision is a miss.
+//
+// Locking: the pool's mutex guards everything, except likely(), which reads the hash table without it.
+#pragma once
+
+#include "core/virtual_array.h"
+#include "prefix/keys.h"
+
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+namespace pkv::prefix {
+
+/// A node or a root, as a parent. Roots have the top bit set.
+using NodeId = uint32_t;
+constexpr NodeId no_node = UINT32_MAX;
+constexpr NodeId root_bit = uint32_t{1} << 31;
+
+constexpr bool is_root(NodeId id) { return (id & root_bit) != 0; }
+
+/// Extras of a node; nullptr when there are none, as for nearly all.
+using Extras = std::unique_ptr<std::string>;
+
+struct alignas(64) Node {
+    Key key;
+    NodeId parent;
+    NodeId first_child;
+    NodeId next_sibling; // also the chain of free nodes
+    NodeId prev_sibling;
+    uint32_t children;
+    pkv_page page;
+    uint32_t generation; // raised when the node is freed: tells a stale reference
+    uint32_t block;      // depth: 0 = first block of a prefix
+    const std::string *extras;
+};
+static_assert(sizeof(Node) == 64);
+
+/// A namespace in use. It lives while a table refers to it or a block hangs under it.
+struct Root {
+    Digest digest{};
+    Key key;
+    uint64_t references = 0; // tables
+    NodeId first_child = no_node; // of an unused one: the next unused
+    uint32_t children = 0;
+    bool used = false;
+    bool dead = false; // cleared: its tables publish nothing more, new prompts get a new root
+};
+
+/// What a block is called: the input of find() and insert().
+struct BlockName {
+    Key key;
+    std::span<const pkv_token> tokens;
+    const std::string *extras; // nullptr = none
+};
+
+class Index {
+  public:
+    Index() = default;
+    ~Index();
+    Index(const Index &) = delete;
+    Index &operator=(const Index &) = delete;
+
+    /// Reserves memory for `max_nodes` blocks.
+    pkv_status create(uint64_t max_nodes, uint32_t page_tokens);
+
+    // Roots.
+    NodeId find_root(const Digest &digest) const;
+    NodeId make_root(const Digest &digest, const Key &key); ///< throws std::bad_alloc with nothing changed
+    Root &root(NodeId id) { return roots_[id & ~root_bit]; }
+    void drop_root_if_unused(NodeId id);
+    void mark_dead(NodeId id); ///< forgets the digest; the root goes with its last reference
+    uint64_t num_roots() const { return num_roots_; }
+    NodeId root_slots() const { return static_cast<NodeId>(roots_.size()); }
+
+    // Nodes.
+    Node &node(NodeId id) { return nodes_[id]; }
+    const Node &node(NodeId id) const { return nodes_[id]; }
+    uint64_t size() const { return size_; }
+    uint32_t children(NodeId id) const { return is_root(id) ? roots_[id & ~root_bit].children : nodes_[id].children; }
+    NodeId first_child(NodeId id) const {
+        return is_root(id) ? roots_[id & ~root_bit].first_child : nodes_[id].first_child;
+    }
+    std::span<const pkv_token> tokens(NodeId id) const {
+        return {tokens_.data() + uint64_t{id} * page_tokens_, page_tokens_};
+    }
+
+    /// The child of `parent` with this name, or no_node. `collisions` counts equal keys of other blocks.
+    NodeId find(NodeId parent, const BlockName &name, uint64_t &collisions) const;
+    /// Adds a child that find() does not know. Cannot fail: there is a node for every page.
+    NodeId insert(NodeId parent, const BlockName &name, Extras extras, uint32_t block, pkv_page page);
+    /// Takes out a node without children. The parent stays, even a root with nothing left.
+    void remove(NodeId id);
+
+    /// Whether the hash table may hold this key. Needs no lock: a racing change can make it wrong either way.
+    bool likely(const Key &key) const;
+    void prefetch_slot(const Key &key) const { __builtin_prefetch(&slots_[home(tag_of(key))]); }
+    /// Begins to load the first candidate for a key, so that a find() soon after does not wait for memory.
+    void prefetch_node(const Key &key) const;
+
+    uint64_t bytes() const; ///< memory in use, without the tokens
+
+  private:
+    // A slot of the hash table: tag << 32 | node + 1; 0 = empty. Linear probing, deletion by shifting back.
+    static uint32_t tag_of(const Key &key) { return static_cast<uint32_t>(key.low); }
+    uint64_t home(uint32_t tag) const { return tag & mask_; }
+    uint64_t load_slot(uint64_t position) const;
+    void store_slot(uint64_t position, uint64_t value);
+    void insert_slot(uint32_t tag, NodeId id);
+    void remove_slot(uint32_t tag, NodeId id);
+    bool matches(const Node &node, NodeId id, NodeId parent, const BlockName &name) const;
+
+    NodeId *first_child_of(NodeId parent) {
+        return is_root(parent) ? &roots_[parent & ~root_bit].first_child : &nodes_[parent].first_child;
+    }
+    uint32_t *children_of(NodeId parent) {
+        return is_root(parent) ? &roots_[parent & ~root_bit].children : &nodes_[parent].children;
+    }
+
+    struct DigestHash {
+        size_t operator()(const Digest &digest) const;
+    };
+
+    uint32_t page_tokens_ = 0;
+    VirtualArray<Node> nodes_;
+    VirtualArray<pkv_token> tokens_;
+    VirtualArray<uint64_t> slots_;
+    uint64_t mask_ = 0;
+    NodeId free_nodes_ = no_node;
+    NodeId fresh_node_ = 0; // nodes from here on were never used
+    uint64_t size_ = 0;
+    std::vector<Root> roots_;
+    NodeId free_roots_ = no_node;
+    std::unordered_map<Digest, NodeId, DigestHash> root_of_;
+    uint64_t num_roots_ = 0;
+};
+
+} // namespace pkv::prefix

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// The body of the vector kernels, compiled once for each instruction set. The file that includes it defines PKV_ISA (the
+// function attribute of its instruction set; on every function here, so that no flags are needed and none leak), the vector
+// size, and stream_line(). All of it has internal linkage: two sets' instances must never be merged by the linker.
+#pragma once
+
+#include "tensor/cpu/rows.h"
+
+#include <cstring>
+
+namespace pkv::tensor::cpu {
+namespace {
+
+constexpr uint64_t kLine = 64;
+constexpr uint64_t kVec = PKV_VEC_BYTES;
+/// How far ahead of the copy the source is fetched: about what memory delivers during one miss.
+constexpr uint64_t kAhead = 1024;
+
+typedef uint8_t Bytes16 __attribute__((vector_size(16)));
+typedef uint8_t BytesVec __attribute__((vector_size(PKV_VEC_BYTES)));
+
+/// Loads and stores at any alignment: memcpy of a constant size is one move instruction.
+template <class T> PKV_ISA inline T get(const std::byte *p) {
+    T value;
+    std::memcpy(&value, p, sizeof(T));
+    return value;
+}
+
+template <class T> PKV_ISA inline void put(std::byte *p, T value) {
+    std::memcpy(p, &value, sizeof(T));
+}
+
+/// sizeof(T) to 2 * sizeof(T) bytes: the first and the last, which may overlap.
+template <class T> PKV_ISA inline void copy_ends(std::byte *dst, const std::byte *src, uint64_t bytes) {
+    const T first = get<T>(src);
+    const T last = get<T>(src + bytes - sizeof(T));
+    put<T>(dst, first);
+    put<T>(dst + bytes - sizeof(T), last);
+}
+
+/// 0 to 2 * kVec bytes.
+PKV_ISA inline void copy_short(std::byte *dst, const std::byte *src, uint64_t bytes) {
+    if (bytes >= kVec) {
+        copy_ends<BytesVec>(dst, src, bytes);
+        return;
+    }
+    if constexpr (kVec > 32) {
+        if (bytes >= 32) {
+            copy_ends<Bytes16>(dst, src, 32);
+            copy_ends<Bytes16>(dst + bytes - 32, src + bytes - 32, 32);
+            return;
+        }
+    }
+    if (bytes >= 16) {
+        copy_ends<Bytes16>(dst, src, bytes);
+    } else if (bytes >= 8) {
+        copy_ends<uint64_t>(dst, src, bytes);
+    } else if (bytes >= 4) {
+        copy_ends<uint32_t>(dst, src, bytes);
+    } else if (bytes >= 2) {
+        copy_ends<uint16_t>(dst, src, bytes);
+    } else if (bytes == 1) {
+        *dst = *src;
+    }
+}
+
+/// Any number of bytes with ordinary stores.
+PKV_ISA inline void copy_run(std::byte *dst, const std::byte *src, uint64_t bytes) {
+    if (bytes <= 2 * kVec) {
+        copy_short(dst, src, bytes);
+        return;
+    }
+    // The first vector as it lies, then from the destination's next vector boundary: no later store crosses a line.
+    put<BytesVec>(dst, get<BytesVec>(src));
+    uint64_t at = kVec - (reinterpret_cast<uintptr_t>(dst) & (kVec - 1));
+#ifdef CPF
+    for (; at + 4 * kVec + CPF <= bytes; at += 4 * kVec) {
+        __builtin_prefetch(src + at + CPF);
+        __builtin_prefetch(src + at + CPF + 64);
+        if (kVec == 64) {__builtin_prefetch(src + at + CPF + 128);
+        __builtin_prefetch(src + at + CPF + 192);}
+        const BytesVec a = get<BytesVec>(src + at);
+        const BytesVec b = get<BytesVec>(src + at + kVec);
+        const BytesVec c = get<BytesVec>(src + at + 2 * kVec);
+        const BytesVec d = get<BytesVec>(src + at + 3 * kVec);
+        put<BytesVec>(dst + at, a);
+        put<BytesVec>(dst + at + kVec, b);
+        put<BytesVec>(dst + at + 2 * kVec, c);
+        put<BytesVec>(dst + at + 3 * kVec, d);
+    }
+#endif
+    for (; at + 4 * kVec <= bytes; at += 4 * kVec) {
+        const BytesVec a = get<BytesVec>(src + at);
+        const BytesVec b = get<BytesVec>(src + at + kVec);
+        const BytesVec c = get<BytesVec>(src + at + 2 * kVec);
+        const BytesVec d = get<BytesVec>(src + at + 3 * kVec);
+        put<BytesVec>(dst + at, a);
+        put<BytesVec>(dst + at + kVec, b);
+        put<BytesVec>(dst + at + 2 * kVec, c);
+        put<BytesVec>(dst + at + 3 * kVec, d);
+    }
+    for (; at + kVec < bytes; at += kVec) {
+        put<BytesVec>(dst + at, get<BytesVec>(src + at));
+    }
+    put<BytesVec>(dst + bytes - kVec, get<BytesVec>(src + bytes - kVec));
+}
+
+/// Four lines starting at line-aligned dst, past the caches.
+PKV_ISA inline void stream_lines(std::byte *dst, const std::byte *src) {
+    for (uint64_t at = 0; at < 4 * kLine; at += 2 * kLine) {
+        stream_line(dst + at, src + at);
+        stream_line(dst + at + kLine, src + at + kLine);
+    }
+}
+
+PKV_ISA inline void prefetch_lines(const std::byte *src) {
+    for (uint64_t at = 0; at < 4 * kLine; at += kLine) {
+        __builtin_prefetch(src + at);
+    }
+}
+
+/// Whole lines bypass the caches; what does not fill one goes by ordinary stores. `next` is read soon after, or null.
+PKV_ISA inline void stream_run(std::byte *dst, const std::byte *src, uint64_t bytes, const std::byte *next) {
+    const uint64_t head = (0 - reinterpret_cast<uintptr_t>(dst)) & (kLine - 1);
+    if (bytes < head + kLine) {
+        copy_run(dst, src, bytes);
+        return;
+    }
+    copy_run(dst, src, head);
+    uint64_t at = head;
+    for (; at + 4 * kLine + kAhead <= bytes; at += 4 * kLine) {
+        prefetch_lines(src + at + kAhead);
+        stream_lines(dst + at, src + at);
+    }
+    for (; at + 4 * kLine <= bytes; at += 4 * kLine) {
+        if (next != nullptr) {
+            prefetch_lines(next);
+            next += 4 * kLine;
+        }
+        stream_lines(dst + at, src + at);
+    }
+    for (; at + kLine <= bytes; at += kLine) {
+        stream_line(dst + at, src + at);
+    }
+    copy_run(dst + at, src + at, bytes - at);
+}
+
+PKV_ISA void copy_nest(const RowNest &given) {
+    const RowNest nest = given; // the stores below could change `given`, for all that the compiler knows
+    for (uint64_t o = 0; o < nest.outer; ++o) {
+        std::byte *const dst = nest.dst + o * nest.outer_dst;
+        const std::byte *const src = nest.src + o * nest.outer_src;
+        for (uint64_t i = 0; i < nest.inner; ++i) {
+            copy_run(dst + i * nest.inner_dst, src + i * nest.inner_src, nest.bytes);
+        }
+    }
+}
+
+PKV_ISA void stream_nest(const RowNest &given) {
+    const RowNest nest = given;
+    for (uint64_t o = 0; o < nest.outer; ++o) {
+        std::byte *const dst = nest.dst + o * nest.outer_dst;
+        const std::byte *const src = nest.src + o * nest.outer_src;
+        for (uint64_t i = 0; i < nest.inner; ++i) {
+#ifdef RPF
+            if (i + RPF < nest.inner) { const std::byte* p = src + (i + RPF) * nest.inner_src; for (uint64_t at = 0; at < nest.bytes; at += kLine) __builtin_prefetch(p + at); }
+            else if (nest.inner>1 && o + 1 < nest.outer) {const std::byte* p = src + nest.outer_src + (i + RPF - nest.inner) * nest.inner_src; for (uint64_t at = 0; at < nest.bytes; at += kLine) __builtin_prefetch(p + at); }
+#endif
+            stream_run(dst + i * nest.inner_dst, src + i * nest.inner_src, nest.bytes, nest.next_src);
+        }
+    }
+}
+
+} // namespace
+} // namespace pkv::tensor::cpu

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The arrows of lib/README.md: which folder of lib/ includes which. Each line of the map below is one folder and the
+# folders that it may include besides itself.
+
+set -u
+export LC_ALL=C
+status=0
+
+map='
+core:
+layout: core
+tensor: core layout
+prefix: core
+pool: core layout tensor prefix
+table: core layout tensor prefix pool
+telemetry: core
+capi: core layout tensor prefix pool table telemetry
+'
+
+fail() { echo "FAIL $1"; status=1; }
+
+for dir in lib/*/; do
+    folder=$(basename "$dir")
+    allowed=$(sed -n "s/^$folder://p" <<< "$map")
+    if ! grep -q "^$folder:" <<< "$map"; then
+        fail "$folder: not in the map of lib/README.md and tests/abi/includes.sh"
+        continue
+    fi
+    wrong=
+    while IFS=: read -r file line text; do
+        [ -n "$file" ] || continue
+        target=$(sed -E 's/^[^"]*"([^"]*)".*/\1/' <<< "$text")
+        first=${target%%/*}
+        if [ ! -e "lib/$target" ]; then
+            wrong+="    $file:$line: \"$target\" is not a path below lib/"$'\n'
+        elif [ "$first" != "$folder" ] && [[ " $allowed " != *" $first "* ]]; then
+            wrong+="    $file:$line: $folder may not include $first ($target)"$'\n'
+        fi
+    done < <(grep -rnE '^ *# *include *"' "$dir" --include='*.h' --include='*.cpp')
+    if [ -z "$wrong" ]; then echo "PASS $folder includes only:${allowed:- nothing else}"; else
+        fail "$folder includes only:${allowed:- nothing else}"
+        printf '%s' "$wrong"
+    fi
+done
+
+# The public handle types stand for handle values; only capi turns them into objects.
+wrong=$(grep -rnE '(open|pin|close)_handle\(|Pin<' lib --include='*.h' --include='*.cpp' |
+    grep -vE '^lib/(core/handles\.|capi/)')
+if [ -z "$wrong" ]; then echo "PASS only capi opens and pins handles"; else
+    fail "only capi opens and pins handles"
+    sed 's/^/    /' <<< "$wrong"
+fi
+
+# Headers are guarded, and none reaches into a .cpp.
+wrong=$(grep -rL '^#pragma once' lib --include='*.h'; grep -rnE '# *include *[<"].*\.cpp[>"]' lib)
+if [ -z "$wrong" ]; then echo "PASS every header is guarded, no .cpp is included"; else
+    fail "every header is guarded, no .cpp is included"
+    sed 's/^/    /' <<< "$wrong"
+fi
+
+# Each dependency beyond libc and libstdc++ has one home.
+one_home() { # header pattern, allowed files pattern, name
+    local wrong
+    wrong=$(grep -rnE "# *include *[<\"]$1" lib --include='*.h' --include='*.cpp' | grep -vE "^lib/$2")
+    if [ -z "$wrong" ]; then echo "PASS $3"; else
+        fail "$3"
+        sed 's/^/    /' <<< "$wrong"
+    fi
+}
+one_home 'xxhash\.h' 'prefix/' "xxHash is used in prefix only"
+one_home 'sodium' '(prefix|pool)/' "libsodium is used in prefix and pool only"
+exit $status

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# README.md tells the truth: its quickstart is the marked part of examples/quickstart.c, its other C code compiles, and
+# the make targets and files that it names exist.
+
+set -u
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+status=0
+
+step() { # name, command...
+    local name=$1
+    shift
+    if "$@" > "$tmp/log" 2>&1; then
+        echo "PASS $name"
+    else
+        echo "FAIL $name"
+        sed 's/^/    /' "$tmp/log"
+        status=1
+    fi
+}
+
+c_block() { # the n-th ```c block of README.md
+    awk -v wanted="$1" '/^```c$/ { n++; inside = 1; next } /^```$/ { inside = 0 } inside && n == wanted' README.md
+}
+
+quickstart_is_the_example() {
+    sed -n '/quickstart:begin/,/quickstart:end/p' examples/quickstart.c | sed '1d;$d' | sed 's/^    //' > "$tmp/example"
+    c_block 1 > "$tmp/readme"
+    [ -s "$tmp/example" ] && diff "$tmp/readme" "$tmp/example"
+}
+
+decode_step_compiles() {
+    {
+        echo '#include <pagedkv/pagedkv.h>'
+        echo '#define CHECK(call) do { if ((call) != PKV_OK) return; } while (0)'
+        echo 'void attention(uint32_t layer, const int32_t *block_table, const int32_t *lengths, const int64_t *slots);'
+        echo 'void sit_out(pkv_table *table, pkv_status status);'
+        echo 'void decode(pkv_pool *pool, pkv_table **tables, pkv_token *tokens, uint32_t n, uint32_t num_layers,'
+        echo '            uint32_t *num_new, pkv_status *statuses, int32_t *block_table, int32_t *lengths,'
+        echo '            int64_t *slot_mapping);'
+        echo 'void decode(pkv_pool *pool, pkv_table **tables, pkv_token *tokens, uint32_t n, uint32_t num_layers,'
+        echo '            uint32_t *num_new, pkv_status *statuses, int32_t *block_table, int32_t *lengths,'
+        echo '            int64_t *slot_mapping) {'
+        c_block 2
+        echo '}'
+    } > "$tmp/decode.c"
+    [ -n "$(c_block 2)" ] && $CC -std=c99 -pedantic -Wall -Wextra -Werror -Iinclude -fsyntax-only "$tmp/decode.c"
+}
+
+targets_exist() {
+    local target missing=0
+    while read -r target; do # of code only: "make" is a word, too
+        grep -q "^## $target:" Makefile || { echo "no target $target"; missing=1; }
+    done < <(grep -ohE '(^|`|sudo )make( [a-z-]+)+' README.md tests/README.md lib/README.md | sed 's/.*make //' |
+        tr ' ' '\n' | sort -u)
+    return $missing
+}
+
+links_lead_somewhere() {
+    local file link missing=0
+    for file in README.md CHANGELOG.md lib/README.md tests/README.md bindings/README.md examples/traces/README.md; do
+        while read -r link; do
+            [ -e "$(dirname "$file")/$link" ] || { echo "$file: $link"; missing=1; }
+        done < <(grep -oE '\]\([^)#:]+\)' "$file" | sed 's/^](//; s/)$//')
+    done
+    return $missing
+}
+
+step "README's quickstart is the one in examples/quickstart.c" quickstart_is_the_example
+step "README's decode step compiles" decode_step_compiles
+step "the make targets that are named exist" targets_exist
+step "links between files lead somewhere" links_lead_somewhere
+exit $status
