@@ -56,7 +56,8 @@ bench_objects := $(patsubst %,$(obj)/%.o,$(sort $(wildcard tests/bench/*.cpp)))
 support_objects := $(patsubst %,$(obj)/%.o,$(sort $(wildcard tests/support/*.c)))
 
 # A test is a C program, tests/<folder>/<name>.c, or a script, tests/<folder>/<name>.sh. tests/static is for
-# check-static, and of the scripts only those of the examples say something about a variant.
+# check-static. Of the scripts only those of the examples say something about a variant, and nothing about tsan's: the
+# examples have one thread.
 SUITE ?=
 suite := $(or $(SUITE),*)
 no_tests := tests/support/% tests/bench/% tests/static/%
@@ -64,7 +65,7 @@ test_sources := $(filter-out $(no_tests),$(sort $(wildcard tests/$(suite)/*.c)))
 test_programs := $(test_sources:tests/%.c=$(out)/tests/%)
 test_scripts := $(filter-out $(no_tests),$(sort $(wildcard tests/$(suite)/*.sh)))
 ifneq ($(VARIANT),release)
-test_scripts := $(filter tests/examples/%,$(test_scripts))
+test_scripts := $(if $(filter asan ubsan,$(VARIANT)),$(filter tests/examples/%,$(test_scripts)))
 endif
 
 # ---- flags -----------------------------------------------------------------------------------------------------------

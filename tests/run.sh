@@ -10,7 +10,7 @@
 # only if something passed and nothing failed.
 #
 # TEST_JOBS     tests at a time (2)
-# TEST_TIMEOUT  seconds for one test (300)
+# TEST_TIMEOUT  seconds for one test (300; 900 under a sanitizer)
 # TEST_WRAPPER  put before a program, for example "valgrind -q"
 # BUILD         folder with lib/, bin/ and tests/ of the variant under test (build)
 # VARIANT       release, asan, ubsan or tsan
@@ -19,7 +19,7 @@ set -u
 cd "$(dirname "$0")/.."
 
 jobs=${TEST_JOBS:-2}
-limit=${TEST_TIMEOUT:-300}
+limit=${TEST_TIMEOUT:-$([ "${VARIANT:-release}" = release ] && echo 300 || echo 900)}
 export BUILD=${BUILD:-$PWD/build} VARIANT=${VARIANT:-release} CC=${CC:-cc} CXX=${CXX:-c++} MAKE=${MAKE:-make}
 export CMOCKA_MESSAGE_OUTPUT=stdout
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1}

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <immintrin.h>
 
-#define PKV_ISA __attribute__((target("avx2,prfchw")))
+#define PKV_ISA __attribute__((target("avx2")))
 #define PKV_VEC_BYTES 32
 
 namespace pkv::tensor::cpu {

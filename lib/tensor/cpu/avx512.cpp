@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <immintrin.h>
 
-#define PKV_ISA __attribute__((target("avx512f,prfchw")))
+#define PKV_ISA __attribute__((target("avx512f")))
 #define PKV_VEC_BYTES 64
 
 namespace pkv::tensor::cpu {

@@ -15,6 +15,8 @@ constexpr uint64_t kLine = 64;
 constexpr uint64_t kVec = PKV_VEC_BYTES;
 /// How far ahead of the copy the source is fetched: about what memory delivers during one miss.
 constexpr uint64_t kAhead = 1024;
+/// The same where runs are short: hardware prefetchers do not follow sources that jump every few lines.
+constexpr uint64_t kRunsAhead = 4;
 
 typedef uint8_t Bytes16 __attribute__((vector_size(16)));
 typedef uint8_t BytesVec __attribute__((vector_size(PKV_VEC_BYTES)));
@@ -73,22 +75,6 @@ PKV_ISA inline void copy_run(std::byte *dst, const std::byte *src, uint64_t byte
     // The first vector as it lies, then from the destination's next vector boundary: no later store crosses a line.
     put<BytesVec>(dst, get<BytesVec>(src));
     uint64_t at = kVec - (reinterpret_cast<uintptr_t>(dst) & (kVec - 1));
-#ifdef CPF
-    for (; at + 4 * kVec + CPF <= bytes; at += 4 * kVec) {
-        __builtin_prefetch(src + at + CPF);
-        __builtin_prefetch(src + at + CPF + 64);
-        if (kVec == 64) {__builtin_prefetch(src + at + CPF + 128);
-        __builtin_prefetch(src + at + CPF + 192);}
-        const BytesVec a = get<BytesVec>(src + at);
-        const BytesVec b = get<BytesVec>(src + at + kVec);
-        const BytesVec c = get<BytesVec>(src + at + 2 * kVec);
-        const BytesVec d = get<BytesVec>(src + at + 3 * kVec);
-        put<BytesVec>(dst + at, a);
-        put<BytesVec>(dst + at + kVec, b);
-        put<BytesVec>(dst + at + 2 * kVec, c);
-        put<BytesVec>(dst + at + 3 * kVec, d);
-    }
-#endif
     for (; at + 4 * kVec <= bytes; at += 4 * kVec) {
         const BytesVec a = get<BytesVec>(src + at);
         const BytesVec b = get<BytesVec>(src + at + kVec);
@@ -122,8 +108,8 @@ PKV_ISA inline void prefetch_lines(const std::byte *src) {
 /// Whole lines bypass the caches; what does not fill one goes by ordinary stores. `next` is read soon after, or null.
 PKV_ISA inline void stream_run(std::byte *dst, const std::byte *src, uint64_t bytes, const std::byte *next) {
     const uint64_t head = (0 - reinterpret_cast<uintptr_t>(dst)) & (kLine - 1);
-    if (bytes < head + kLine) {
-        copy_run(dst, src, bytes);
+    if (bytes < head + kLine || (bytes < 2 * kLine && (head | (bytes & (kLine - 1))) != 0)) {
+        copy_run(dst, src, bytes); // no whole line, or one between two parts of lines, which is no gain
         return;
     }
     copy_run(dst, src, head);
@@ -147,11 +133,33 @@ PKV_ISA inline void stream_run(std::byte *dst, const std::byte *src, uint64_t by
 
 PKV_ISA void copy_nest(const RowNest &given) {
     const RowNest nest = given; // the stores below could change `given`, for all that the compiler knows
+#ifdef NPF
+    if (nest.next_src != nullptr) {
+        for (uint64_t at = 0; at < NPF; at += kLine) {
+            __builtin_prefetch(nest.next_src + at);
+        }
+    }
+#endif
     for (uint64_t o = 0; o < nest.outer; ++o) {
         std::byte *const dst = nest.dst + o * nest.outer_dst;
         const std::byte *const src = nest.src + o * nest.outer_src;
         for (uint64_t i = 0; i < nest.inner; ++i) {
             copy_run(dst + i * nest.inner_dst, src + i * nest.inner_src, nest.bytes);
+        }
+    }
+}
+
+/// Fetches the run that comes kRunsAhead after run i of outer step o, unless that is past the next outer step.
+PKV_ISA inline void prefetch_run(const RowNest &nest, uint64_t o, uint64_t i) {
+    i += kRunsAhead;
+    if (i >= nest.inner) {
+        i -= nest.inner;
+        ++o;
+    }
+    if (i < nest.inner && o < nest.outer) {
+        const std::byte *const src = nest.src + o * nest.outer_src + i * nest.inner_src;
+        for (uint64_t at = 0; at < nest.bytes && at < kAhead; at += kLine) {
+            __builtin_prefetch(src + at);
         }
     }
 }
@@ -162,10 +170,7 @@ PKV_ISA void stream_nest(const RowNest &given) {
         std::byte *const dst = nest.dst + o * nest.outer_dst;
         const std::byte *const src = nest.src + o * nest.outer_src;
         for (uint64_t i = 0; i < nest.inner; ++i) {
-#ifdef RPF
-            if (i + RPF < nest.inner) { const std::byte* p = src + (i + RPF) * nest.inner_src; for (uint64_t at = 0; at < nest.bytes; at += kLine) __builtin_prefetch(p + at); }
-            else if (nest.inner>1 && o + 1 < nest.outer) {const std::byte* p = src + nest.outer_src + (i + RPF - nest.inner) * nest.inner_src; for (uint64_t at = 0; at < nest.bytes; at += kLine) __builtin_prefetch(p + at); }
-#endif
+            prefetch_run(nest, o, i);
             stream_run(dst + i * nest.inner_dst, src + i * nest.inner_src, nest.bytes, nest.next_src);
         }
     }

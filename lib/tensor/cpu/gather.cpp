@@ -68,7 +68,7 @@ void gather_pages(const LayerRows &layer, const int32_t *pages, uint64_t first, 
         return;
     }
     const Kernels &kernels = cpu::kernels();
-    const bool stream = payload >= cpu::kStreamFrom;
+    const bool stream = payload >= cpu::kStreamGathersFrom;
     const auto copy = stream ? kernels.stream : kernels.copy;
     const Side side_k(layer.k, k);
     const Side side_v(layer.v, v);

@@ -123,7 +123,7 @@ void write_slots(const LayerRows &layer, std::span<const int64_t> slots, const F
         return;
     }
     const Kernels &kernels = cpu::kernels();
-    const bool stream = payload >= cpu::kStreamFrom;
+    const bool stream = payload >= cpu::kStreamWritesFrom;
     const auto copy = stream ? kernels.stream : kernels.copy;
     const bool shared = workers != nullptr && workers->threads() != 0 && payload >= cpu::kShareFrom;
 

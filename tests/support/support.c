@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support/support.h"
+
+void check_status(pkv_status got, pkv_status expected, const char *call, const char *file, int line) {
+    if (got == expected) return;
+    char message[512];
+    pkv_last_error(message, sizeof message);
+    print_error("%s:%d: %s gave %s, not %s; last error: %s\n", file, line, call, pkv_status_string(got),
+                pkv_status_string(expected), message);
+    _fail(file, line);
+}
+
+void assert_message(const char *text) {
+    char message[512];
+    pkv_last_error(message, sizeof message);
+    if (strstr(message, text) == NULL) fail_msg("\"%s\" is not in the message \"%s\"", text, message);
+}
+
+/* ---- pools ---- */
+
+pkv_group_options small_group(uint64_t num_pages) {
+    pkv_group_options group = PKV_GROUP_OPTIONS_INIT;
+    group.num_pages = num_pages;
+    group.num_layers = 2;
+    group.num_kv_heads = 2;
+    group.k_head_dim = group.v_head_dim = 4;
+    return group;
+}
+
+pkv_pool *make_pool_of(const pkv_group_options *group, uint32_t page_tokens, uint32_t debug) {
+    pkv_pool_options options = PKV_POOL_OPTIONS_INIT;
+    options.page_tokens = page_tokens;
+    options.num_groups = 1;
+    options.groups = group;
+    options.debug = debug;
+    pkv_pool *pool = NULL;
+    assert_ok(pkv_pool_create(&options, &pool));
+    return pool;
+}
+
+pkv_pool *make_pool(uint64_t num_pages, uint32_t page_tokens) {
+    const pkv_group_options group = small_group(num_pages);
+    return make_pool_of(&group, page_tokens, PKV_DEBUG_POISON);
+}
+
+pkv_pool *make_id_pool(uint64_t num_pages, uint32_t page_tokens) {
+    pkv_group_options group = small_group(num_pages);
+    group.memory = PKV_MEMORY_NONE;
+    return make_pool_of(&group, page_tokens, 0);
+}
+
+pkv_pool_stats stats_of(pkv_pool *pool) {
+    pkv_pool_stats stats = PKV_POOL_STATS_INIT;
+    assert_ok(pkv_pool_get_stats(pool, 0, &stats));
+    return stats;
+}
+
+pkv_page_info page_of(pkv_pool *pool, pkv_page page) {
+    pkv_page_info info = PKV_PAGE_INFO_INIT;
+    assert_ok(pkv_pool_page_info(pool, 0, page, &info));
+    return info;
+}
+
+void check_rules(pkv_pool *pool) {
+    const pkv_pool_stats stats = stats_of(pool);
+    assert_true(stats.free_pages + stats.held_pages + stats.cached_pages + stats.quarantined_pages == stats.num_pages);
+    assert_true(stats.usage >= 0.0 && stats.usage <= 1.0);
+    assert_true(stats.hit_tokens <= stats.asked_tokens);
+    assert_true(stats.unpublished_blocks + stats.index_blocks == stats.published_blocks);
+    assert_true(stats.index_blocks <= stats.held_pages + stats.cached_pages);
+    assert_true(stats.cached_pages <= stats.index_blocks);
+}
+
+void end_pool(pkv_pool *pool) {
+    check_rules(pool);
+    assert_int_equal(stats_of(pool).held_pages, 0);
+    assert_int_equal(stats_of(pool).tables, 0);
+    assert_ok(pkv_pool_destroy(pool));
+}
+
+/* ---- prompts ---- */
+
+pkv_prompt prompt_of(const pkv_token *tokens, uint64_t num_tokens) {
+    pkv_prompt prompt = PKV_PROMPT_INIT;
+    prompt.tokens = tokens;
+    prompt.num_tokens = num_tokens;
+    return prompt;
+}
+
+uint64_t probe_tokens(pkv_pool *pool, const pkv_prompt *prompt) {
+    pkv_match match = PKV_MATCH_INIT;
+    assert_ok(pkv_pool_probe(pool, prompt, PKV_MATCH_ALL, &match));
+    return match.tokens;
+}
+
+static uint32_t page_tokens_of(pkv_pool *pool) {
+    pkv_layer_layout layout = PKV_LAYER_LAYOUT_INIT;
+    assert_ok(pkv_pool_layout(pool, 0, 0, &layout));
+    return layout.page_tokens;
+}
+
+void publish_held(pkv_pool *pool, const pkv_prompt *prompt, pkv_page *pages) {
+    const uint64_t blocks = prompt->num_tokens / page_tokens_of(pool);
+    assert_ok(pkv_pool_alloc(pool, 0, blocks, pages));
+    assert_ok(pkv_pool_publish(pool, 0, prompt, 0, blocks, pages, NULL));
+}
+
+void publish_cached(pkv_pool *pool, const pkv_prompt *prompt) {
+    const uint64_t blocks = prompt->num_tokens / page_tokens_of(pool);
+    pkv_page *pages = calloc(blocks + 1, sizeof *pages);
+    publish_held(pool, prompt, pages);
+    assert_ok(pkv_pool_release(pool, 0, blocks, pages, NULL, NULL));
+    free(pages);
+}
+
+void count_up(pkv_token *tokens, uint64_t num_tokens, pkv_token first) {
+    for (uint64_t i = 0; i < num_tokens; ++i) tokens[i] = first + (pkv_token)i;
+}
+
+/* ---- tables ---- */
+
+pkv_table *admit(pkv_pool *pool, const pkv_prompt *prompt, pkv_match *match) {
+    pkv_table *table = NULL;
+    assert_ok(pkv_table_create(pool, &table));
+    assert_ok(pkv_table_admit(table, prompt, NULL, match));
+    return table;
+}
+
+pkv_table_info info_of(pkv_table *table) {
+    pkv_table_info info = PKV_TABLE_INFO_INIT;
+    assert_ok(pkv_table_get_info(table, &info));
+    return info;
+}
+
+enum { small_layers = 2, small_row_elements = 2 * 4 };
+
+/* The small geometry's row of all heads. Never 0xFFFF, which poison looks like. */
+static uint16_t element(uint32_t tag, uint32_t layer, uint64_t position, int side, int index) {
+    uint64_t mixed = ((((uint64_t)tag * 31 + layer) * 1000003 + position) * 2 + (uint64_t)side) * 64 + (uint64_t)index;
+    mixed *= UINT64_C(0x9E3779B97F4A7C15);
+    return (uint16_t)((mixed >> 40) % 65535);
+}
+
+void write_rows(pkv_table *table, uint64_t position, uint64_t count, uint32_t tag) {
+    const size_t elements = (size_t)count * small_row_elements;
+    uint16_t *rows[2] = {calloc(elements + 1, sizeof(uint16_t)), calloc(elements + 1, sizeof(uint16_t))};
+    for (uint32_t layer = 0; layer < small_layers; ++layer) {
+        pkv_tensor tensors[2] = {PKV_TENSOR_INIT, PKV_TENSOR_INIT};
+        for (int side = 0; side < 2; ++side) {
+            for (size_t i = 0; i < elements; ++i)
+                rows[side][i] = element(tag, layer, position + i / small_row_elements, side, (int)(i % small_row_elements));
+            tensors[side].data = rows[side];
+            tensors[side].dtype = PKV_DTYPE_F16;
+            tensors[side].num_tokens = count;
+        }
+        assert_ok(pkv_table_write(table, 0, layer, position, count, &tensors[0], &tensors[1], NULL));
+    }
+    free(rows[0]);
+    free(rows[1]);
+}
+
+void check_rows(pkv_table *table, uint64_t position, uint64_t count, uint32_t tag) {
+    const size_t elements = (size_t)count * small_row_elements;
+    uint16_t *rows[2] = {calloc(elements + 1, sizeof(uint16_t)), calloc(elements + 1, sizeof(uint16_t))};
+    for (uint32_t layer = 0; layer < small_layers; ++layer) {
+        pkv_tensor tensors[2] = {PKV_TENSOR_INIT, PKV_TENSOR_INIT};
+        for (int side = 0; side < 2; ++side) {
+            memset(rows[side], 0xEE, elements * sizeof(uint16_t));
+            tensors[side].data = rows[side];
+            tensors[side].dtype = PKV_DTYPE_F16;
+            tensors[side].num_tokens = count;
+        }
+        assert_ok(pkv_table_gather(table, 0, layer, position, count, &tensors[0], &tensors[1], NULL));
+        for (int side = 0; side < 2; ++side)
+            for (size_t i = 0; i < elements; ++i) {
+                const uint64_t at = position + i / small_row_elements;
+                const uint16_t expected = element(tag, layer, at, side, (int)(i % small_row_elements));
+                if (rows[side][i] != expected)
+                    fail_msg("%s of layer %u, token %llu, element %zu is %04x, not %04x (tag %u)", side == 0 ? "K" : "V", layer,
+                             (unsigned long long)at, i % small_row_elements, rows[side][i], expected, tag);
+            }
+    }
+    free(rows[0]);
+    free(rows[1]);
+}
+
+void write_and_commit(pkv_table *table, uint64_t end, uint32_t tag) {
+    const uint64_t begin = info_of(table).committed;
+    assert_ok(pkv_table_reserve(table, end));
+    write_rows(table, begin, end - begin, tag);
+    assert_ok(pkv_table_commit(table, end, NULL));
+}
+
+/* ---- random numbers ---- */
+
+uint64_t next_random(test_random *random) {
+    uint64_t mixed = random->state += UINT64_C(0x9E3779B97F4A7C15);
+    mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return mixed ^ (mixed >> 31);
+}
+
+uint64_t random_below(test_random *random, uint64_t bound) { return next_random(random) % bound; }
+
+bool long_tests(void) {
+    const char *value = getenv("PKV_TEST_LONG");
+    return value != NULL && strcmp(value, "1") == 0;
+}
