@@ -45,6 +45,8 @@ class PageSet {
     void set_node(pkv_page page, prefix::NodeId node) { meta(page).node = node == prefix::no_node ? 0 : node + 1; }
     void prefetch(pkv_page page) const { __builtin_prefetch(&meta_[static_cast<uint64_t>(page)], 1); }
 
+    /// The neighbour in a list that was released later, or PKV_NO_PAGE.
+    pkv_page newer(pkv_page page) const { return meta(page).newer == 0 ? PKV_NO_PAGE : id(meta(page).newer); }
     /// A free page with count 1, or PKV_NO_PAGE.
     pkv_page take_free();
     /// Adds a count; a cached page becomes held.

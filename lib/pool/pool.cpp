@@ -204,6 +204,7 @@ pkv_page Pool::evict_one() {
             pages_.park(page); // not a leaf: its descendants go first
             continue;
         }
+        prefetch_victims(page);
         pages_.unlink(page);
         unpublish(node);
         return page;
@@ -217,6 +218,17 @@ pkv_page Pool::evict_one() {
     pages_.unlink(page);
     unpublish(node);
     return page;
+}
+
+/// Evictions come in runs: the state of the next two victims should be on its way from memory while this one goes.
+void Pool::prefetch_victims(pkv_page page) const {
+    const pkv_page next = pages_.newer(page);
+    if (next == PKV_NO_PAGE) return;
+    index_.prefetch_slot(index_.node(pages_.node(next)).key);
+    const pkv_page after = pages_.newer(next);
+    if (after == PKV_NO_PAGE) return;
+    __builtin_prefetch(&index_.node(pages_.node(after)));
+    if (const pkv_page third = pages_.newer(after); third != PKV_NO_PAGE) pages_.prefetch(third);
 }
 
 void Pool::unpublish(prefix::NodeId node) {

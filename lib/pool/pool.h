@@ -125,6 +125,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     void make_free(pkv_page page) PKV_REQUIRES(mutex_);
     pkv_page take_page() PKV_REQUIRES(mutex_);
     pkv_page evict_one() PKV_REQUIRES(mutex_);
+    void prefetch_victims(pkv_page page) const PKV_REQUIRES(mutex_);
     /// Takes a childless block out of the index; its page stays as it is, without a name.
     void unpublish(prefix::NodeId node) PKV_REQUIRES(mutex_);
     /// Unpublishes all blocks below `top`; cached pages among them become free. Returns how many did.

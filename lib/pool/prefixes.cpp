@@ -124,6 +124,7 @@ std::vector<Pool::BlockToPublish> Pool::name_blocks(std::span<const pkv_token> t
             if (!parts.empty()) extras = std::make_unique<std::string>(std::move(parts));
         }
         key = keys_.next(key, block_tokens(tokens, block, page_tokens_), extras != nullptr ? *extras : none);
+        index_.prefetch_slot(key);
         blocks.push_back({key, std::move(extras)});
     }
     return blocks;

@@ -206,3 +206,54 @@ bool long_tests(void) {
     const char *value = getenv("PKV_TEST_LONG");
     return value != NULL && strcmp(value, "1") == 0;
 }
+
+/* ---- block tables ---- */
+
+pkv_page page_at(pkv_table *table, uint64_t block) {
+    uint64_t blocks = 0;
+    assert_ok(pkv_table_pages(table, 0, NULL, 0, &blocks));
+    assert_true(block < blocks);
+    pkv_page *pages = calloc(blocks, sizeof *pages);
+    assert_ok(pkv_table_pages(table, 0, pages, blocks, &blocks));
+    const pkv_page page = pages[block];
+    free(pages);
+    return page;
+}
+
+pkv_table *fork_of(pkv_table *table) {
+    pkv_table *fork = NULL;
+    assert_ok(pkv_table_fork(table, NULL, &fork));
+    return fork;
+}
+
+void end_table(pkv_table *table) { assert_ok(pkv_table_destroy(table, NULL)); }
+
+/* ---- small words ---- */
+
+pkv_bytes bytes_of(const char *text) {
+    const pkv_bytes bytes = {text, strlen(text)};
+    return bytes;
+}
+
+void release_pages(pkv_pool *pool, const pkv_page *pages, uint64_t num_pages) {
+    assert_ok(pkv_pool_release(pool, 0, num_pages, pages, NULL, NULL));
+}
+
+uint64_t lookup_tokens(pkv_pool *pool, const pkv_prompt *prompt, pkv_page *pages, uint64_t capacity) {
+    pkv_match match = PKV_MATCH_INIT;
+    assert_ok(pkv_pool_lookup(pool, prompt, PKV_MATCH_ALL, pages, capacity, &match));
+    return match.tokens;
+}
+
+uint64_t evict_pages(pkv_pool *pool, uint64_t num_pages) {
+    uint64_t evicted = 0;
+    assert_ok(pkv_pool_evict(pool, 0, num_pages, &evicted));
+    return evicted;
+}
+
+void assert_same_stats(const pkv_pool_stats *before, const pkv_pool_stats *after) {
+    pkv_pool_stats left = *before;
+    pkv_pool_stats right = *after;
+    left.metadata_bytes = right.metadata_bytes = 0;
+    assert_memory_equal(&left, &right, sizeof left);
+}

@@ -77,4 +77,24 @@ uint64_t random_below(test_random *random, uint64_t bound);
 /* 1 under check-long (PKV_TEST_LONG=1). */
 bool long_tests(void);
 
+/* ---- block tables ---- */
+
+/* The page of a block. */
+pkv_page page_at(pkv_table *table, uint64_t block);
+/* A fork that must succeed. */
+pkv_table *fork_of(pkv_table *table);
+/* Destroys a table that must be alive. */
+void end_table(pkv_table *table);
+
+/* ---- small words for the tests of pool/, prefix/, core/ and capi/ ---- */
+pkv_bytes bytes_of(const char *text);
+/* Counts of one are given back; the list is in order, so the tail is the first to be evicted. */
+void release_pages(pkv_pool *pool, const pkv_page *pages, uint64_t num_pages);
+/* Tokens that a lookup with PKV_MATCH_ALL finds; its pages, each with a count, are in `pages`. */
+uint64_t lookup_tokens(pkv_pool *pool, const pkv_prompt *prompt, pkv_page *pages, uint64_t capacity);
+/* Cached pages that pkv_pool_evict freed. */
+uint64_t evict_pages(pkv_pool *pool, uint64_t num_pages);
+/* Every gauge and counter is as it was, but the memory used. */
+void assert_same_stats(const pkv_pool_stats *before, const pkv_pool_stats *after);
+
 #endif

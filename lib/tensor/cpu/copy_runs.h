@@ -131,15 +131,15 @@ PKV_ISA inline void stream_run(std::byte *dst, const std::byte *src, uint64_t by
     copy_run(dst + at, src + at, bytes - at);
 }
 
+/// Ordinary stores. Inside a run the hardware's prefetchers are enough (more was measured to cost); only the jump to the
+/// next nest is announced.
 PKV_ISA void copy_nest(const RowNest &given) {
     const RowNest nest = given; // the stores below could change `given`, for all that the compiler knows
-#ifdef NPF
     if (nest.next_src != nullptr) {
-        for (uint64_t at = 0; at < NPF; at += kLine) {
+        for (uint64_t at = 0; at < nest.bytes && at < kAhead; at += kLine) {
             __builtin_prefetch(nest.next_src + at);
         }
     }
-#endif
     for (uint64_t o = 0; o < nest.outer; ++o) {
         std::byte *const dst = nest.dst + o * nest.outer_dst;
         const std::byte *const src = nest.src + o * nest.outer_src;
@@ -164,6 +164,7 @@ PKV_ISA inline void prefetch_run(const RowNest &nest, uint64_t o, uint64_t i) {
     }
 }
 
+/// Streaming stores; these leave room for more loads under way, so the source is fetched ahead everywhere.
 PKV_ISA void stream_nest(const RowNest &given) {
     const RowNest nest = given;
     for (uint64_t o = 0; o < nest.outer; ++o) {

@@ -12,8 +12,8 @@ namespace {
 
 struct Candidate {
     const Kernels *kernels;
-    bool runs;    ///< the machine can run it
-    bool choose;  ///< and it is worth choosing unasked
+    bool runs;   ///< the machine can run it
+    bool choose; ///< and it is worth choosing unasked
 };
 
 const Kernels &choose() {
