@@ -123,7 +123,7 @@ static void draw_points(FILE *f, const axes *a, const svg_plot *plot) {
     for (size_t i = 0; i < plot->num_points; ++i) {
         const double x = x_of(a, (double)plot->points[i].capacity), y = y_of(a, plot->points[i].hit_rate);
         fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"#2563eb\"/>\n", x, y);
-        /* Below the point, where a rising curve is not. The last point has a label at the line of the unlimited cache. */
+        /* Below the point, where a rising curve is not; the last one is labelled by the line of the unlimited cache. */
         if (i + 1 < plot->num_points)
             fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"11\" fill=\"#1d4ed8\">%.1f</text>\n", x + 8, y + 15,
                     plot->points[i].hit_rate * 100);

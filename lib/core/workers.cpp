@@ -14,7 +14,7 @@
 namespace pkv {
 namespace {
 
-/// Blocks every signal on this thread for a scope. Threads inherit the mask, so a host's handlers never run on a helper.
+/// Blocks every signal on this thread for a scope. Threads inherit the mask: a host's handlers never run on a helper.
 class BlockedSignals {
   public:
     BlockedSignals() {

@@ -89,7 +89,7 @@ pkv_status PageMemory::create(const Geometry &geometry, int32_t huge_pages) {
 }
 
 void PageMemory::fill_page(int32_t page, unsigned char value) const {
-    for (const tensor::LayerRows &layer : layers_)
+    for (const LayerRows &layer : layers_)
         for (const PagedRows *rows : {&layer.k, &layer.v}) {
             if (rows->row_bytes == 0) continue;
             for (uint32_t token = 0; token < rows->page_tokens; ++token)

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "layout/geometry.h"
-#include "tensor/kernels.h"
 
 #include <vector>
 
@@ -20,7 +19,7 @@ class PageMemory {
     pkv_status create(const Geometry &geometry, int32_t huge_pages);
 
     bool exists() const { return !layers_.empty(); }
-    const tensor::LayerRows &layer(uint32_t index) const { return layers_[index]; }
+    const LayerRows &layer(uint32_t index) const { return layers_[index]; }
     uint32_t num_layers() const { return static_cast<uint32_t>(layers_.size()); }
     int32_t kind() const { return kind_; } ///< PKV_MEMORY_KIND_*
 
@@ -31,7 +30,7 @@ class PageMemory {
     pkv_status map(uint64_t bytes, int32_t huge_pages);
     void place_layers(const Geometry &geometry);
 
-    std::vector<tensor::LayerRows> layers_;
+    std::vector<LayerRows> layers_;
     void *mapping_ = nullptr;
     uint64_t mapping_bytes_ = 0;
     std::byte *base_ = nullptr; // inside the mapping, aligned to a huge page

@@ -19,6 +19,11 @@ constexpr uint64_t row_offset(const Strides &s, uint64_t page, uint64_t token, u
     return page * s.page + token * s.token + head * s.head;
 }
 
+/// Blocks that hold `tokens` tokens; right for every value.
+constexpr uint64_t blocks_for(uint64_t tokens, uint32_t page_tokens) {
+    return tokens / page_tokens + (tokens % page_tokens != 0 ? 1 : 0);
+}
+
 /// K or V of one layer in a pool.
 struct PagedRows {
     std::byte *base = nullptr;
@@ -30,6 +35,12 @@ struct PagedRows {
     std::byte *row(uint64_t page, uint64_t token, uint64_t head) const {
         return base + row_offset(strides, page, token, head);
     }
+};
+
+/// One layer: the pool's side. v.row_bytes is 0 for a latent cache.
+struct LayerRows {
+    PagedRows k;
+    PagedRows v;
 };
 
 /// K or V of the caller's, for a range of tokens; heads and row bytes are those of the paged side.

@@ -20,16 +20,17 @@ pkv_status Pool::admit(const prefix::Prompt &prompt, const Admission &admission,
     std::vector<NodeId> nodes;
     nodes.reserve(keys.size());
     // Room for the pages of the worst case, so that nothing throws once counts have changed.
-    auto blocks_for = [&](uint64_t matched_tokens) {
+    auto blocks_after = [&](uint64_t matched_tokens) {
         const uint64_t tokens = admission.reserve_tokens != 0 ? matched_tokens + admission.reserve_tokens
                                                               : admission.prompt_tokens;
-        return (tokens + page_tokens_ - 1) / page_tokens_;
+        return blocks_for(tokens, page_tokens_);
     };
-    pages.reserve(blocks_for(keys.size() * page_tokens_));
+    // More than the pool has will be refused below.
+    pages.reserve(std::min(blocks_after(keys.size() * page_tokens_), keys.size() + pages_.size()));
 
     const Lock lock(mutex_);
     const uint64_t matched = match(prompt, keys, nodes);
-    const uint64_t total = std::max(blocks_for(matched * page_tokens_), matched);
+    const uint64_t total = std::max(blocks_after(matched * page_tokens_), matched);
     const uint64_t wanted = total - matched;
 
     // Matched pages that nobody holds are about to be held: they are no room for the rest.

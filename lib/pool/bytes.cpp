@@ -4,6 +4,7 @@
 
 #include "core/options.h"
 #include "core/status.h"
+#include "tensor/kernels.h"
 
 #include <algorithm>
 #include <cinttypes>
@@ -117,7 +118,7 @@ pkv_status Pool::gather(uint32_t layer, std::span<const pkv_page> pages, uint64_
                         const pkv_tensor *k, const pkv_tensor *v) {
     PKV_TRY(need_memory());
     uint64_t end = 0;
-    if (__builtin_add_overflow(first, count, &end) || (end + page_tokens_ - 1) / page_tokens_ > pages.size())
+    if (__builtin_add_overflow(first, count, &end) || blocks_for(end, page_tokens_) > pages.size())
         return fail(PKV_ERR_INVALID, "tokens %" PRIu64 " + %" PRIu64 " are not inside %zu pages of %u", first, count,
                     pages.size(), page_tokens_);
     FlatRows k_rows;

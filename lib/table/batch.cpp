@@ -3,6 +3,7 @@
 
 #include "core/options.h"
 #include "core/status.h"
+#include "tensor/kernels.h"
 
 #include <algorithm>
 #include <atomic>

@@ -45,7 +45,7 @@ class Batch {
     };
 
     std::span<Row> step_rows() { return {rows_.data(), num_rows_}; }
-    uint64_t blocks_of(uint64_t length) const { return (length + pool_->page_tokens() - 1) / pool_->page_tokens(); }
+    uint64_t blocks_of(uint64_t length) const { return blocks_for(length, pool_->page_tokens()); }
     pkv_status check_step() const;
     pkv_status pin_tables(std::span<pkv_table *const> tables, const uint32_t *num_new);
     pkv_status check_room();

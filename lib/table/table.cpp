@@ -2,6 +2,7 @@
 #include "table/table.h"
 
 #include "core/status.h"
+#include "tensor/kernels.h"
 
 #include <algorithm>
 #include <atomic>
@@ -116,12 +117,13 @@ pkv_status Table::reserve(uint64_t num_tokens) {
     PKV_TRY(check_admitted());
     if (num_tokens > max_tokens)
         return fail(PKV_ERR_LIMIT, "%" PRIu64 " tokens reserved, more than 2^40", num_tokens);
-    const uint64_t blocks = std::max<uint64_t>((num_tokens + page_tokens_ - 1) / page_tokens_, pages_.size());
+    const uint64_t blocks = std::max<uint64_t>(blocks_for(num_tokens, page_tokens_), pages_.size());
     const uint64_t grow = blocks - pages_.size();
     const bool copy = num_tokens > committed_ && tail_is_shared();
     if (copy) PKV_TRY(pool_->need_memory());
     if (grow == 0) return copy ? make_tail_private() : PKV_OK;
 
+    if (grow > pool_->geometry().num_pages) return pool_->alloc(grow, nullptr); // which says what is missing
     // One allocation for both, so that there is all or nothing. The copy's page comes first and is taken out again.
     const uint64_t had = pages_.size();
     if (pages_.capacity() < blocks + 1) pages_.reserve(std::max<uint64_t>(blocks + 1, pages_.capacity() * 2));
@@ -271,7 +273,7 @@ pkv_status Table::gather(uint32_t layer, uint64_t position, uint64_t count, cons
 pkv_status Table::fork(std::shared_ptr<Table> &out) {
     PKV_TRY(check_admitted());
     auto twin = std::make_shared<Table>(pool_);
-    const uint64_t blocks = (committed_ + page_tokens_ - 1) / page_tokens_;
+    const uint64_t blocks = blocks_for(committed_, page_tokens_);
     twin->tokens_ = tokens_;
     twin->media_ = media_;
     twin->written_.assign(written_.size(), committed_);
@@ -287,7 +289,7 @@ pkv_status Table::fork(std::shared_ptr<Table> &out) {
 }
 
 void Table::truncate(uint64_t num_tokens) {
-    const uint64_t blocks = std::min<uint64_t>((num_tokens + page_tokens_ - 1) / page_tokens_, pages_.size());
+    const uint64_t blocks = std::min<uint64_t>(blocks_for(num_tokens, page_tokens_), pages_.size());
     const std::span<const pkv_page> dropped{pages_.data() + blocks, pages_.size() - blocks};
     // The frontier first: once its pages are released its node may go at any time.
     pool_->retreat(frontier_, num_tokens / page_tokens_);
@@ -311,7 +313,7 @@ void Table::info(pkv_table_info &out) const {
     out.published = frontier_.blocks * page_tokens_;
     out.matched = matched_;
     out.blocks = pages_.size();
-    out.committed_blocks = (committed_ + page_tokens_ - 1) / page_tokens_;
+    out.committed_blocks = blocks_for(committed_, page_tokens_);
 }
 
 } // namespace pkv

@@ -10,12 +10,6 @@
 
 namespace pkv::tensor {
 
-/// One layer: the pool's side. v.row_bytes is 0 for a latent cache.
-struct LayerRows {
-    PagedRows k;
-    PagedRows v;
-};
-
 /// Row i of k and v goes to slot slots[i]; slots below 0 are skipped; of equal slots the later row wins.
 void write_slots(const LayerRows &layer, std::span<const int64_t> slots, const FlatRows &k, const FlatRows &v,
                  Workers *workers);

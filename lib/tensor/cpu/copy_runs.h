@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The body of the vector kernels, compiled once for each instruction set. The file that includes it defines PKV_ISA (the
-// function attribute of its instruction set; on every function here, so that no flags are needed and none leak), the vector
-// size, and stream_line(). All of it has internal linkage: two sets' instances must never be merged by the linker.
+// The body of the vector kernels, compiled once for each instruction set. The file that includes it defines PKV_ISA
+// (the function attribute of its instruction set, on every function here: no compiler flags are needed, and no code
+// for one machine leaks to another), PKV_VEC_BYTES and stream_line(). All of it has internal linkage: the linker must
+// never merge the instances of two sets.
 #pragma once
 
 #include "tensor/cpu/rows.h"
@@ -131,8 +132,8 @@ PKV_ISA inline void stream_run(std::byte *dst, const std::byte *src, uint64_t by
     copy_run(dst + at, src + at, bytes - at);
 }
 
-/// Ordinary stores. Inside a run the hardware's prefetchers are enough (more was measured to cost); only the jump to the
-/// next nest is announced.
+/// Ordinary stores. Inside a run the hardware's prefetchers are enough (more was measured to cost); only the jump to
+/// the next nest is announced.
 PKV_ISA void copy_nest(const RowNest &given) {
     const RowNest nest = given; // the stores below could change `given`, for all that the compiler knows
     if (nest.next_src != nullptr) {

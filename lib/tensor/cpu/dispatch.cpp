@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the host kernels once, at the first use: the fastest that the machine runs, or those that the environment names.
+// Chooses the host kernels once, at the first use: the fastest that the machine runs, or those that the environment
+// names.
 #include "tensor/cpu/rows.h"
 #include "tensor/kernels.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host kernels for aarch64. Ordinary stores only: cores detect full-line writes by themselves, and STNP is but a hint.
+// The host kernels for aarch64. Ordinary stores only: cores notice writes of whole lines by themselves, and STNP is but
+// a hint.
 #if defined(__aarch64__)
 
 #include <arm_neon.h>

@@ -34,10 +34,11 @@ struct Kernels {
 /// The kernels in use, chosen at the first call.
 const Kernels &kernels();
 
-/// Payload of one call, in bytes, from which stream() is the better choice. Constants, as the sizes that virtual machines
-/// report for shared caches are often wrong. A write is not read back by its caller: it gains as soon as its rows would
-/// not stay in a usual L2 (measured: 1.2 to 1.6 times as fast, cold pages). What was gathered is read next: it should stay
-/// in L3 where it fits (measured with one read of all of it: ordinary stores win up to 16 MiB, both are equal at 32 MiB).
+/// Payload of one call, in bytes, from which stream() is the better choice. Constants, as the sizes that virtual
+/// machines report for shared caches are often wrong. A write is not read back by its caller: it gains as soon as its
+/// rows would not stay in a usual L2 (measured: 1.2 to 1.6 times as fast into cold pages). What was gathered is read
+/// next: it should stay in L3 where it fits (measured with one read of it all: ordinary stores win up to 16 MiB, at
+/// 32 MiB both are equal; the gather alone gains from 16 MiB on).
 inline constexpr uint64_t kStreamWritesFrom = uint64_t{1} << 20;
 inline constexpr uint64_t kStreamGathersFrom = uint64_t{16} << 20;
 
