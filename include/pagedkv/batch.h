@@ -3,7 +3,7 @@
  *  The decode step: the tables of one step together, and the arrays that attention kernels read.
  *
  *  The arrays belong to the caller, are named once at creation and stay where they are, so that captured graphs may read
- *  them; the library writes only entries that changed since it last wrote them. One batch serves one layer group.
+ *  them; the library writes only entries that changed since it last wrote them. Each layer group has arrays of its own.
  *
  *    reserve(tables, new tokens)   room for this step, private; rewrites the arrays
  *    set_tokens(ids)               names this step's tokens, when they are known
@@ -22,26 +22,34 @@
 extern "C" {
 #endif
 
-typedef struct pkv_batch_options {
+/** The arrays of one layer group. */
+typedef struct pkv_batch_arrays {
     size_t struct_size;
-    uint32_t group;            /**< layer group of the arrays */
-    uint32_t max_tables;       /**< tables of a step, 1 .. 65536 */
-    uint64_t max_tokens;       /**< entries at slot_mapping: new tokens of a step, over all tables */
+    uint32_t group;            /**< layer group that they describe */
+    int32_t fill;              /**< stands in block_table and block_indices where a block has no page, and behind rows */
     uint64_t max_blocks;       /**< entries of a row of block_table */
     uint64_t max_indices;      /**< entries at block_indices */
-    int32_t *block_table;      /**< [max_tables, max_blocks], row = table, padded with `fill`; or NULL */
+    int32_t *block_table;      /**< [max_tables, max_blocks], row = table; or NULL */
     int32_t *block_indptr;     /**< CSR: [max_tables + 1], row r has entries block_indptr[r] .. block_indptr[r+1]-1 of
                                     block_indices; rows past the step's are empty; or NULL */
     int32_t *block_indices;    /**< CSR: [max_indices]; or NULL */
-    int32_t *last_page_len;    /**< [max_tables], tokens in the last block, 1 .. page_tokens, 0 for an empty row; or NULL */
-    int32_t *lengths;          /**< [max_tables], tokens of the sequence with this step's; 0 past the step's rows; or NULL */
     int64_t *slot_mapping;     /**< [max_tokens], slots of this step's new tokens, table after table, then PKV_NO_SLOT;
                                     or NULL */
-    int32_t fill;              /**< what stands where a row of block_table has no page */
-    uint32_t reserved;         /**< 0 */
+} pkv_batch_arrays;
+#define PKV_BATCH_ARRAYS_INIT {sizeof(pkv_batch_arrays), 0, 0, 0, 0, NULL, NULL, NULL, NULL}
+
+typedef struct pkv_batch_options {
+    size_t struct_size;
+    uint32_t max_tables;            /**< tables of a step, 1 .. 65536 */
+    uint32_t num_arrays;            /**< 0 .. PKV_MAX_GROUPS, one for each group at most */
+    const pkv_batch_arrays *arrays; /**< num_arrays of them; the structs are copied */
+    uint64_t max_tokens;            /**< new tokens of a step, over all tables */
+    int32_t *lengths;               /**< [max_tables], tokens of the sequence with this step's; 0 past the step's rows; or
+                                         NULL */
+    int32_t *last_page_len;         /**< [max_tables], tokens in the last block, 1 .. page_tokens, 0 for an empty row; or
+                                         NULL */
 } pkv_batch_options;
-#define PKV_BATCH_OPTIONS_INIT                                                                                         \
-    {sizeof(pkv_batch_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0}
+#define PKV_BATCH_OPTIONS_INIT {sizeof(pkv_batch_options), 0, 0, NULL, 0, NULL, NULL}
 
 /** Makes a batch over a pool. The arrays are filled as for a step without tables.
  *  @return PKV_OK; PKV_ERR_INVALID; PKV_ERR_HANDLE; PKV_ERR_NO_MEMORY
@@ -79,18 +87,19 @@ PKV_API pkv_status pkv_batch_set_tokens(pkv_batch *batch, uint64_t num_tokens, c
  *  tables are skipped.
  *  @return as pkv_pool_write; PKV_ERR_STATE outside a step
  *  Since 0.1. */
-PKV_API pkv_status pkv_batch_write(pkv_batch *batch, uint32_t layer, const pkv_tensor *k, const pkv_tensor *v,
+PKV_API pkv_status pkv_batch_write(pkv_batch *batch, uint32_t group, uint32_t layer, const pkv_tensor *k, const pkv_tensor *v,
                                    const pkv_sync *sync);
 
-/** Gathers one layer of every row: tokens [first[r], length of r) of table r.
+/** Gathers one layer of every row: tokens [first[r], length of r) of table r. In a window group `first` has to lie after what the
+ *  window has passed.
  *  @param first        first token of each row; NULL = 0 for all
  *  @param padded       0: rows follow each other (ragged); else row r begins at r * padded and what it does not fill is
  *                      zeroed; PKV_ERR_INVALID if a row is longer
  *  @param k, v         out; either may be NULL
  *  @return PKV_OK; PKV_ERR_INVALID; PKV_ERR_STATE outside a step
  *  Since 0.1. */
-PKV_API pkv_status pkv_batch_gather(pkv_batch *batch, uint32_t layer, const uint64_t *first, uint64_t padded,
-                                    const pkv_tensor *k, const pkv_tensor *v, const pkv_sync *sync);
+PKV_API pkv_status pkv_batch_gather(pkv_batch *batch, uint32_t group, uint32_t layer, const uint64_t *first,
+                                    uint64_t padded, const pkv_tensor *k, const pkv_tensor *v, const pkv_sync *sync);
 
 /** Ends the step: the KV of the new tokens is complete; full, named blocks are published.
  *  @param num_accepted  of each row's new tokens, the first so many are kept and the others forgotten; NULL = all

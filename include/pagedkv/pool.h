@@ -11,7 +11,13 @@
  *
  *  Order of reuse, stable across versions: a new pool gives pages 0, 1, 2 ...; of freed pages the last one freed is given
  *  first; free pages go before cached ones. Cached pages are evicted least recently released first, leaves before
- *  parents: a prefix never loses its head while its tail is still there.
+ *  parents: a prefix never loses its head while its tail is still there. Retention (pkv_retention) comes before age.
+ *  In a window group the blocks that a window has passed go first, then blocks from the head on, the sinks last: what a
+ *  window reaches from the end of a prefix stays longest.
+ *
+ *  Groups. A pool has 1 to 8 layer groups, each with pages of its own; a block of a sequence has one page in each. A prefix
+ *  of L tokens matches when every full-attention group has all its blocks, and every window group has the blocks that hold
+ *  tokens of [L - window, L) and the first `sinks` tokens. Other blocks of a window group may be gone (PKV_NO_PAGE).
  *
  *  Two ways to the bytes: attention kernels read pages in place (pkv_pool_layout, block tables and slot mappings from
  *  table.h), or the library scatters and gathers them (pkv_pool_write, pkv_pool_gather).
@@ -44,6 +50,12 @@ extern "C" {
 #define PKV_MEMORY_POOL 0   /**< allocated by the pool, zeroed */
 #define PKV_MEMORY_CALLER 1 /**< the caller's tensors, k_base and v_base; they must outlive the pool and its tables */
 #define PKV_MEMORY_NONE 2   /**< ids only: another process or device holds the bytes */
+
+/* pkv_group_options.scales: f32 factors that turn stored fp8 or int8 elements back: value = stored * scale. */
+#define PKV_SCALES_NONE 0       /**< rows are stored as they come */
+#define PKV_SCALES_TENSOR 1     /**< one for K and one for V of each layer, given in the options */
+#define PKV_SCALES_HEAD 2       /**< one for each head of each layer, given in the options */
+#define PKV_SCALES_TOKEN_HEAD 3 /**< one for each row, found while writing, kept beside the page */
 
 /* pkv_pool_options.huge_pages */
 #define PKV_HUGE_PAGES_AUTO 0    /**< transparent huge pages where the kernel gives them */
@@ -82,11 +94,15 @@ typedef struct pkv_group_options {
                                  between pages are never touched. PKV_MEMORY_CALLER: all three, or none */
     pkv_strides v_strides;  /**< PKV_MEMORY_CALLER: as k_strides; PKV_MEMORY_POOL: 0 */
     uint64_t max_cached_pages; /**< at most this many cached pages, the rest is evicted at once; 0 = no limit */
+    int32_t scales;            /**< PKV_SCALES_*; other than NONE only with fp8 and int8 */
+    uint32_t aux_bytes;        /**< bytes of the caller's own beside each page (pkv_pool_aux), up to 2^20; copied with it */
+    const float *k_scales;     /**< PKV_SCALES_TENSOR: [num_layers]; PKV_SCALES_HEAD: [num_layers, num_kv_heads]; above 0;
+                                    copied; else NULL */
+    const float *v_scales;     /**< the same for V; NULL without V */
 } pkv_group_options;
-/* Arrays in options are named by their first fields; C99 zeroes the rest. */
 #define PKV_GROUP_OPTIONS_INIT                                                                                         \
     {sizeof(pkv_group_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, PKV_DTYPE_F16, 0, 0, PKV_LAYOUT_NHD, PKV_PAGE_MAJOR,        \
-     PKV_ATTENTION_FULL, 0, 0, PKV_MEMORY_POOL, 0, NULL, NULL, {0, 0, 0}, {0, 0, 0}, 0}
+     PKV_ATTENTION_FULL, 0, 0, PKV_MEMORY_POOL, 0, NULL, NULL, {0, 0, 0}, {0, 0, 0}, 0, PKV_SCALES_NONE, 0, NULL, NULL}
 
 typedef struct pkv_pool_options {
     size_t struct_size;
@@ -94,10 +110,11 @@ typedef struct pkv_pool_options {
     uint32_t num_groups;             /**< 1 .. PKV_MAX_GROUPS */
     const pkv_group_options *groups; /**< num_groups of them */
     int32_t huge_pages;              /**< PKV_HUGE_PAGES_* */
-    uint32_t copy_threads;           /**< helper threads for large writes and gathers; 0 = the calling thread alone */
+    uint32_t copy_threads;           /**< helper threads for large writes and gathers, up to 256; 0 = the
+                                          calling thread alone */
     uint64_t seed;                   /**< of the prefix keys; 0 = random, from the operating system */
     uint32_t debug;                  /**< PKV_DEBUG_* */
-    uint32_t reserved;               /**< 0 */
+    uint32_t event_capacity;         /**< events kept for pkv_pool_events, up to 2^24; 0 = none are recorded */
 } pkv_pool_options;
 #define PKV_POOL_OPTIONS_INIT {sizeof(pkv_pool_options), 0, 0, NULL, PKV_HUGE_PAGES_AUTO, 0, 0, 0, 0}
 
@@ -105,15 +122,22 @@ typedef struct pkv_pool_options {
  *  @param options  copied; `groups` and what it points to are not needed afterwards (PKV_MEMORY_CALLER tensors are)
  *  @param pool     out
  *  @return PKV_OK; PKV_ERR_INVALID or PKV_ERR_LIMIT with the field and its value; PKV_ERR_NO_MEMORY;
- *          PKV_ERR_UNSUPPORTED for what this version cannot do (now: more than one group; window attention)
+ *          PKV_ERR_UNSUPPORTED for bits that this library does not know
  *  Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_pool_create(const pkv_pool_options *options, pkv_pool **pool);
 
 /** Closes a pool. Live tables keep its memory alive, but answer PKV_ERR_CLOSED from now on; the memory goes with the
  *  last of them.
- *  @return PKV_OK; PKV_ERR_HANDLE
+ *  @return PKV_OK; PKV_ERR_HANDLE; PKV_ERR_BUSY when the pool has memory of the caller's (PKV_MEMORY_CALLER) and a call on
+ *          another thread is at work on its bytes: the pool stays open; see pkv_pool_quiesce
  *  Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_pool_destroy(pkv_pool *pool);
+
+/** Waits until no call on any thread is at work on the pool's bytes. Others may begin right after: stop them first.
+ *  @param timeout_ns  longest wait; 0 looks once
+ *  @return PKV_OK; PKV_ERR_TIMEOUT; PKV_ERR_HANDLE
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_quiesce(pkv_pool *pool, uint64_t timeout_ns);
 
 /** Where a layer's rows lie: the K row of (page, token offset, head) is at
  *    k_base + page * k.page + offset * k.token + head * k.head        (64-bit arithmetic)
@@ -129,9 +153,13 @@ typedef struct pkv_layer_layout {
     uint32_t num_kv_heads;
     uint32_t page_tokens;
     int32_t dtype;
-    uint32_t reserved;
+    int32_t scales;        /**< PKV_SCALES_* */
+    float *k_scales;       /**< TENSOR: one; HEAD: [heads]; TOKEN_HEAD: [page, token, head], pages scale_page_stride apart */
+    float *v_scales;       /**< NULL without V */
+    uint64_t scale_page_stride; /**< bytes; PKV_SCALES_TOKEN_HEAD only, else 0 */
 } pkv_layer_layout;
-#define PKV_LAYER_LAYOUT_INIT {sizeof(pkv_layer_layout), NULL, NULL, {0, 0, 0}, {0, 0, 0}, 0, 0, 0, 0, 0, 0}
+#define PKV_LAYER_LAYOUT_INIT                                                                                          \
+    {sizeof(pkv_layer_layout), NULL, NULL, {0, 0, 0}, {0, 0, 0}, 0, 0, 0, 0, 0, 0, NULL, NULL, 0}
 
 /** Addresses and strides of one layer.
  *  @param group, layer  0-based, as in the options (layer counts within this shard)
@@ -139,6 +167,12 @@ typedef struct pkv_layer_layout {
  *  @return PKV_OK; PKV_ERR_HANDLE; PKV_ERR_INVALID
  *  Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_pool_layout(pkv_pool *pool, uint32_t group, uint32_t layer, pkv_layer_layout *layout);
+
+/** The aux_bytes of a page: bytes for the caller's own use, copied with the page, zero in a new pool.
+ *  @param address  out; valid as long as the pool or one of its tables lives
+ *  @return PKV_OK; PKV_ERR_INVALID for an id out of range or a group without aux bytes; PKV_ERR_HANDLE
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_aux(pkv_pool *pool, uint32_t group, pkv_page page, void **address);
 
 /* ---- pages ------------------------------------------------------------------------------------------------------ */
 
@@ -180,8 +214,10 @@ typedef struct pkv_page_info {
     int32_t state;      /**< PKV_PAGE_* */
     int32_t published;  /**< 1 if a lookup can find it */
     uint64_t block;     /**< published: its place in the prefix, 0 = first block; else 0 */
+    uint32_t priority;  /**< published: of its retention */
+    int32_t pinned;     /**< 1 if it, or a block after it, is pinned: it is not evicted */
 } pkv_page_info;
-#define PKV_PAGE_INFO_INIT {sizeof(pkv_page_info), 0, 0, 0, 0}
+#define PKV_PAGE_INFO_INIT {sizeof(pkv_page_info), 0, 0, 0, 0, 0, 0}
 
 /** State of one page.
  *  @return PKV_OK; PKV_ERR_INVALID for an id out of range; PKV_ERR_HANDLE
@@ -192,7 +228,7 @@ PKV_API pkv_status pkv_pool_page_info(pkv_pool *pool, uint32_t group, pkv_page p
 
 /** What else decides whether KV may be reused, besides the tokens. Each part is kept apart from the others: an adapter
  *  "x" and a salt "x" are different namespaces. Compared in full (BLAKE2b-256 of the tagged parts, RFC 7693).
- *  A NULL namespace pointer is the one whose parts are all empty. */
+ *  A part may have 2^20 bytes (PKV_ERR_LIMIT). A NULL namespace pointer is the one whose parts are all empty. */
 typedef struct pkv_namespace {
     size_t struct_size;
     pkv_bytes model;             /**< identity of model and weights: name, revision, quantisation ... */
@@ -254,8 +290,8 @@ PKV_API pkv_status pkv_pool_lookup(pkv_pool *pool, const pkv_prompt *prompt, uin
 PKV_API pkv_status pkv_pool_probe(pkv_pool *pool, const pkv_prompt *prompt, uint64_t max_match, pkv_match *match);
 
 /** Makes pages that the caller holds findable as blocks [first_block, first_block + num_pages) of a prompt. Their bytes
- *  must be complete. A page becomes findable for all groups' sake only together with its parents: blocks before
- *  first_block must be published.
+ *  must be complete, and blocks before first_block must be published, in whichever group. Each group is published by a call
+ *  of its own.
  *  A block that is published already keeps its page, unless nobody holds that one: then the caller's replaces it.
  *  @param pages  num_pages ids, held, each in one place only, not published elsewhere
  *  @param owner  out, the page under which each block is published now, or NULL
@@ -271,6 +307,40 @@ PKV_API pkv_status pkv_pool_publish(pkv_pool *pool, uint32_t group, const pkv_pr
  *  @return PKV_OK; PKV_ERR_INVALID; PKV_ERR_HANDLE
  *  Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_pool_evict(pkv_pool *pool, uint32_t group, uint64_t num_pages, uint64_t *evicted);
+
+/* ---- retention -------------------------------------------------------------------------------------------------- */
+
+#define PKV_PRIORITY_LOWEST 0
+#define PKV_PRIORITY_DEFAULT 50
+#define PKV_PRIORITY_HIGHEST 100
+
+/** How long cached blocks are kept in comparison with others. Of evictable pages those of the lowest priority go first;
+ *  among equals, the least recently released. A block that is kept also keeps the blocks before it. */
+typedef struct pkv_retention {
+    size_t struct_size;
+    uint32_t priority; /**< 0 .. 100 */
+    int32_t pin;       /**< 1: not evicted at all, until the pin is taken back or ttl_ns has passed; pkv_pool_clear and
+                            PKV_ERR_NO_PAGES are what remains */
+    uint64_t ttl_ns;   /**< after so long the blocks go back to PKV_PRIORITY_DEFAULT, unpinned; 0 = never */
+} pkv_retention;
+#define PKV_RETENTION_INIT {sizeof(pkv_retention), PKV_PRIORITY_DEFAULT, 0, 0}
+
+/** Sets the retention of published blocks that hold tokens of [first_token, first_token + num_tokens) of a prompt.
+ *  @param num_tokens  UINT64_MAX = to the end
+ *  @param blocks      out, blocks found and set; or NULL
+ *  @return PKV_OK, also when none is published; PKV_ERR_INVALID; PKV_ERR_NO_MEMORY; PKV_ERR_HANDLE
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_set_retention(pkv_pool *pool, const pkv_prompt *prompt, uint64_t first_token,
+                                          uint64_t num_tokens, const pkv_retention *retention, uint64_t *blocks);
+
+/** Sets the retention that blocks of a namespace get when they are published from now on, unless their table says
+ *  otherwise (pkv_table_set_retention).
+ *  @param ns         NULL = the namespace whose parts are empty
+ *  @param retention  NULL = back to the default
+ *  @return PKV_OK; PKV_ERR_INVALID; PKV_ERR_NO_MEMORY; PKV_ERR_HANDLE
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_set_namespace_retention(pkv_pool *pool, const pkv_namespace *ns,
+                                                    const pkv_retention *retention);
 
 typedef struct pkv_clear_result {
     size_t struct_size;
@@ -290,15 +360,61 @@ PKV_API pkv_status pkv_pool_clear(pkv_pool *pool, const pkv_namespace *ns, pkv_c
 /** As pkv_pool_clear, for all namespaces. Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_pool_clear_all(pkv_pool *pool, pkv_clear_result *result);
 
+/* ---- keys and events -------------------------------------------------------------------------------------------- */
+
+/** A block's key: 128 bits that depend on all tokens up to the block's end, on the media in them, on the namespace and on
+ *  the pool's seed. Pools with one seed (options.seed) give equal keys. */
+typedef struct pkv_key {
+    uint64_t low;
+    uint64_t high;
+} pkv_key;
+
+/** Keys of a prompt's whole blocks, for routers that match them against events.
+ *  @param keys      out
+ *  @param capacity  entries at keys; 0 asks for the number only
+ *  @param num_keys  out, whole blocks of the prompt
+ *  @return PKV_OK; PKV_ERR_NO_SPACE when capacity is neither 0 nor enough; PKV_ERR_INVALID; PKV_ERR_HANDLE
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_keys(pkv_pool *pool, const pkv_prompt *prompt, pkv_key *keys, uint64_t capacity,
+                                 uint64_t *num_keys);
+
+/* pkv_event.kind */
+#define PKV_EVENT_STORED 1  /**< a block became findable in a group */
+#define PKV_EVENT_REMOVED 2 /**< a block's page of a group is not findable any more */
+#define PKV_EVENT_CLEARED 3 /**< a namespace was cleared: `key` is its root's, the parent of its first blocks */
+
+typedef struct pkv_event {
+    uint64_t sequence; /**< 1, 2, 3 ... without gaps */
+    int32_t kind;      /**< PKV_EVENT_* */
+    uint32_t group;    /**< layer group; 0 for PKV_EVENT_CLEARED */
+    pkv_key key;       /**< of the block */
+    pkv_key parent;    /**< of the block before it; of the namespace for a first block */
+    uint64_t block;    /**< its place in the prefix, 0 = first */
+} pkv_event;
+
+/** What happened to the prefix index, in order. The pool keeps the last event_capacity events; a reader polls with the
+ *  sequence number up to which it has read, and is told when it came too late.
+ *  @param after     sequence number of the last event read; 0 = from the first
+ *  @param events    out, up to `capacity` events that follow `after`
+ *  @param capacity  entries at events
+ *  @param count     out, events written
+ *  @param missed    out, events after `after` that are gone already: a reader with missed > 0 starts anew from what is in
+ *                   the index now; or NULL
+ *  @return PKV_OK; PKV_ERR_STATE for a pool made without event_capacity; PKV_ERR_INVALID; PKV_ERR_HANDLE
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_events(pkv_pool *pool, uint64_t after, pkv_event *events, uint64_t capacity,
+                                   uint64_t *count, uint64_t *missed);
+
 /* ---- page bytes ------------------------------------------------------------------------------------------------- */
 
 /** Scatters K and V rows of one layer to slots: row i goes to page slots[i] / page_tokens, offset slots[i] % page_tokens.
  *  @param num_slots  number of slots; decides how many rows are read (the tensors may be longer)
  *  @param slots      ids; below 0: the row is skipped. Two equal slots: the later row wins
- *  @param k, v       rows of the group's type; v is NULL without V. They must not overlap the pages written
- *  @return PKV_OK; PKV_ERR_INVALID for a slot past num_pages * page_tokens, a tensor of another type or too short;
- *          PKV_ERR_STATE for a slot in a page that is not held, or is published; PKV_ERR_UNSUPPORTED for a pool without
- *          memory. Nothing was written then
+ *  @param k, v       rows of the group's type, or of f32, f16, bf16 where the group's type is one of these, fp8 or int8:
+ *                    then they are converted (tensor.h); v is NULL without V. They must not overlap the pages written
+ *  @return PKV_OK; PKV_ERR_INVALID for a slot past num_pages * page_tokens, or a tensor too short;
+ *          PKV_ERR_STATE for a slot in a page that is not held, or is published; PKV_ERR_UNSUPPORTED for a type that
+ *          does not convert, or a pool without memory. Nothing was written then
  *  Thread-safe; two calls at once on the same slots leave either's bytes. Since 0.1. */
 PKV_API pkv_status pkv_pool_write(pkv_pool *pool, uint32_t group, uint32_t layer, uint64_t num_slots,
                                   const pkv_slot *slots, const pkv_tensor *k, const pkv_tensor *v,
@@ -309,9 +425,10 @@ PKV_API pkv_status pkv_pool_write(pkv_pool *pool, uint32_t group, uint32_t layer
  *  @param num_pages   entries of the block table
  *  @param pages       the block table; entries outside the range may be PKV_NO_PAGE
  *  @param first_token, num_tokens  range of tokens, inside num_pages * page_tokens
- *  @param k, v        out, rows of the group's type; either may be NULL if its rows are not wanted
- *  @return PKV_OK; PKV_ERR_INVALID; PKV_ERR_STATE for a page that nobody holds; PKV_ERR_UNSUPPORTED for a pool without
- *          memory. Nothing was written then
+ *  @param k, v        out, rows of the group's type, or of f32, f16, bf16: then they are converted (tensor.h); either may
+ *                     be NULL if its rows are not wanted
+ *  @return PKV_OK; PKV_ERR_INVALID; PKV_ERR_STATE for a page that nobody holds; PKV_ERR_UNSUPPORTED for a type that
+ *          does not convert, or a pool without memory. Nothing was written then
  *  Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_pool_gather(pkv_pool *pool, uint32_t group, uint32_t layer, uint64_t num_pages,
                                    const pkv_page *pages, uint64_t first_token, uint64_t num_tokens,

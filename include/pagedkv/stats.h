@@ -24,7 +24,7 @@ extern "C" {
 
 typedef struct pkv_pool_stats {
     size_t struct_size;
-    /* gauges */
+    /* gauges; those of pages are of the group asked for */
     uint64_t num_pages;
     uint64_t free_pages;
     uint64_t held_pages;
@@ -53,11 +53,18 @@ typedef struct pkv_pool_stats {
     uint64_t published_blocks;    /**< blocks that became findable */
     uint64_t unpublished_blocks;  /**< blocks that ceased to be: evicted, cleared, or their parent went */
     uint64_t duplicate_blocks;    /**< publications of a block that was published already */
-    uint64_t key_collisions;      /**< equal keys whose parent, tokens or media differed: taken as misses */
+    uint64_t key_collisions;      /**< looks at the index that met a key of another block (its parent, tokens or
+                                       media differ): never taken for a match */
     uint64_t copied_pages;        /**< copy-on-write copies */
+    uint64_t partial_tokens;      /**< of hit_tokens, those that matched inside a block and were copied */
+    uint64_t shared_duplicates;   /**< duplicate blocks whose table took the published page (PKV_ADMIT_SHARE) */
+    uint64_t expired_blocks;      /**< blocks whose retention ran out */
+    uint64_t events;              /**< events recorded */
+    /* gauges */
+    uint64_t pinned_pages;        /**< of cached_pages, those that are pinned and so not evictable */
 } pkv_pool_stats;
 #define PKV_POOL_STATS_INIT                                                                                            \
-    {sizeof(pkv_pool_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+    {sizeof(pkv_pool_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /** Statistics of a pool, of one moment.
  *  @param group  pages are those of this group; the other numbers are the pool's

@@ -45,6 +45,12 @@ PKV_API pkv_status pkv_table_clear(pkv_table *table, const pkv_sync *sync);
 
 /* pkv_admit_options.flags */
 #define PKV_ADMIT_NO_MATCH 1u /**< take nothing from the cache */
+#define PKV_ADMIT_PARTIAL 4u  /**< a match may end inside a block: its first tokens are copied into a page of the table's own.
+                                   Needs room for that page, so reserve_tokens other than 0 counts from the end of the whole
+                                   blocks. Not in pools without memory */
+#define PKV_ADMIT_SHARE 8u    /**< when a block of this sequence turns out to be published already (two sequences computed it
+                                   at once), commit replaces the page by the published one and frees its own: page ids
+                                   change. Without it the own page is kept, and ids never change */
 #define PKV_ADMIT_RETRY 2u    /**< the request was admitted before and is coming back (preemption): statistics count it
                                    once */
 
@@ -99,18 +105,20 @@ PKV_API pkv_status pkv_table_write(pkv_table *table, uint32_t group, uint32_t la
                                    const pkv_sync *sync);
 
 /** Says that the KV of the first `num_tokens` tokens is complete in all layers, and publishes blocks that are now
- *  committed and named. Page ids do not change.
+ *  committed and named. Page ids do not change (but see PKV_ADMIT_SHARE).
  *  @param num_tokens  from `committed` (nothing to do) to `reserved`
  *  @param sync        work that still writes the KV; NULL = none
- *  @return PKV_OK; PKV_ERR_INVALID outside that range; PKV_ERR_STATE before admit; PKV_ERR_NO_MEMORY
+ *  @return PKV_OK; PKV_ERR_INVALID outside that range; PKV_ERR_STATE before admit, or when the block at `committed` is
+ *          shared: nothing can have been written there (after a fork in mid-step, reserve makes a private copy)
  *  Since 0.1. */
 PKV_API pkv_status pkv_table_commit(pkv_table *table, uint64_t num_tokens, const pkv_sync *sync);
 
 /** Takes rows of one layer out, in order: row i is token position + i.
- *  @param num_tokens  the range must be readable: committed, or written through pkv_table_write without a gap after
- *                     `committed` in this layer
+ *  @param num_tokens  the range must be readable: committed, or written through pkv_table_write in order, without a
+ *                     gap after `committed`, in this layer
  *  @param k, v        out, rows of the group's type; either may be NULL if its rows are not wanted
- *  @return PKV_OK; PKV_ERR_INVALID for rows that were never written; PKV_ERR_UNSUPPORTED for a pool without memory
+ *  @return PKV_OK; PKV_ERR_INVALID for rows that were never written; PKV_ERR_NOT_RESIDENT for blocks that were dropped;
+ *          PKV_ERR_UNSUPPORTED for a pool without memory
  *  Since 0.1. */
 PKV_API pkv_status pkv_table_gather(pkv_table *table, uint32_t group, uint32_t layer, uint64_t position,
                                     uint64_t num_tokens, const pkv_tensor *k, const pkv_tensor *v,
@@ -129,12 +137,77 @@ PKV_API pkv_status pkv_table_fork(pkv_table *table, const pkv_sync *sync, pkv_ta
  *  blocks dropped.
  *  @param num_tokens  more than there is does nothing
  *  @param sync        work that may still use the pages; NULL = none
- *  @return PKV_OK; PKV_ERR_STATE before admit; PKV_ERR_HANDLE
+ *  @return PKV_OK; PKV_ERR_STATE before admit, or when a window group would need blocks there that pkv_table_window
+ *          dropped; PKV_ERR_HANDLE
  *  Since 0.1. */
 PKV_API pkv_status pkv_table_truncate(pkv_table *table, uint64_t num_tokens, const pkv_sync *sync);
 
+/** Keeps the accepted ones of tree-drafted tokens: of the tokens written after `committed`, the one at positions[i] becomes
+ *  the one at committed + i, in all layers; then committed is raised by num_positions, and names and rows behind are
+ *  forgotten (the room stays).
+ *  @param num_positions  accepted tokens; 0 forgets all drafts
+ *  @param positions      strictly ascending, from `committed` to below `reserved`
+ *  @param sync           work that still writes the drafts; NULL = none
+ *  @return PKV_OK; PKV_ERR_INVALID; PKV_ERR_NO_PAGES when a shared block has to be copied and no page is left;
+ *          PKV_ERR_STATE before admit. In a pool without memory the caller has moved the rows before the call
+ *  Since 0.1. */
+PKV_API pkv_status pkv_table_accept(pkv_table *table, uint64_t num_positions, const uint64_t *positions,
+                                    const pkv_sync *sync);
+
+/** Drops, in window groups, the blocks that no later token attends to: those that end at or before committed - window and
+ *  hold no sink. Their entries in the block table become PKV_NO_PAGE; their pages are cached, or free.
+ *  @param sync  work that may still use the pages; NULL = none
+ *  @return PKV_OK; PKV_ERR_STATE before admit; PKV_ERR_HANDLE
+ *  Since 0.1. */
+PKV_API pkv_status pkv_table_window(pkv_table *table, const pkv_sync *sync);
+
+/** Sets the retention of blocks of this sequence that hold tokens of a range: those published already, and those that will
+ *  be. A later call overrides an earlier one where they overlap.
+ *  @param num_tokens  UINT64_MAX = to the end, whatever it will be
+ *  @return PKV_OK; PKV_ERR_INVALID; PKV_ERR_LIMIT at 64 ranges; PKV_ERR_STATE before admit; PKV_ERR_NO_MEMORY
+ *  Since 0.1. */
+PKV_API pkv_status pkv_table_set_retention(pkv_table *table, uint64_t first_token, uint64_t num_tokens,
+                                           const pkv_retention *retention);
+
+/** A copy that the caller of a pool without memory has to make: all rows of page `src` to page `dst`. */
+typedef struct pkv_page_copy {
+    uint32_t group;
+    pkv_page src;
+    pkv_page dst;
+} pkv_page_copy;
+
+/** In a pool without memory (PKV_MEMORY_NONE): hands out the copies on write that earlier calls on this table decided on.
+ *  They must be made before the next write. Their sources stay held until this table's next commit, truncate, clear or
+ *  destruction.
+ *  @param copies    out
+ *  @param capacity  entries at copies; 0 asks for the number only
+ *  @param count     out, copies written, or to be had; at most one for each group is outstanding at a time
+ *  @return PKV_OK; PKV_ERR_NO_SPACE when capacity is neither 0 nor enough; PKV_ERR_INVALID; PKV_ERR_HANDLE
+ *  Since 0.1. */
+PKV_API pkv_status pkv_table_take_copies(pkv_table *table, pkv_page_copy *copies, uint64_t capacity, uint64_t *count);
+
+/** Writes the committed part of a sequence into a buffer: namespace digest, tokens, media, and the KV of all layers with
+ *  its scales, under a checksum. Blocks that a window has passed are left out. Format: a header with magic, version and
+ *  every size, in the machine's byte order; then rows in order [group][layer][K, V][token][head], whatever the pool's
+ *  layout; XXH3-64 of all before at the end. Aux bytes are the pages', not the sequence's, and stay behind.
+ *  @param buffer    out
+ *  @param capacity  bytes at buffer; 0 asks for the size only
+ *  @param size      out, bytes written, or needed
+ *  @return PKV_OK; PKV_ERR_NO_SPACE when capacity is neither 0 nor enough; PKV_ERR_STATE before admit, or when
+ *          committed tokens are not named; PKV_ERR_UNSUPPORTED for a pool without memory
+ *  Since 0.1. */
+PKV_API pkv_status pkv_table_export(pkv_table *table, void *buffer, uint64_t capacity, uint64_t *size);
+
+/** Begins a sequence from what pkv_table_export wrote, in a pool of equal geometry (page_tokens, number of pages, layout and
+ *  memory may differ). Its whole blocks are published.
+ *  @param buffer  `size` bytes
+ *  @return PKV_OK; PKV_ERR_INVALID for what is no such buffer, or is damaged; PKV_ERR_MISMATCH with the differing field
+ *          (also when a window was cut where this pool's page_tokens have no page boundary); PKV_ERR_NO_PAGES; PKV_ERR_STATE for a table that has a sequence. The table stays empty then
+ *  Since 0.1. */
+PKV_API pkv_status pkv_table_import(pkv_table *table, const void *buffer, uint64_t size);
+
 /** The int32 block table of a group, as attention kernels take it.
- *  @param pages       out, page ids in order of blocks
+ *  @param pages       out, page ids in order of blocks; PKV_NO_PAGE for blocks that a window has passed
  *  @param capacity    entries at pages; 0 asks for the number only
  *  @param num_blocks  out, blocks of the sequence
  *  @return PKV_OK; PKV_ERR_NO_SPACE when capacity is neither 0 nor enough (nothing is written but num_blocks);
@@ -146,7 +219,7 @@ PKV_API pkv_status pkv_table_pages(pkv_table *table, uint32_t group, pkv_page *p
 /** The slots of tokens [position, position + num_tokens). Shared blocks at and after `committed` are copied first, so
  *  that the slots may be written; take the block table after this call.
  *  @param num_tokens  the range must lie inside `reserved`
- *  @param slots       out, num_tokens slots
+ *  @param slots       out, num_tokens slots; PKV_NO_SLOT in blocks that a window has passed
  *  @return PKV_OK; PKV_ERR_INVALID; PKV_ERR_NO_PAGES when a shared block has to be copied and no page is left
  *  Since 0.1. */
 PKV_API pkv_status pkv_table_slots(pkv_table *table, uint32_t group, uint64_t position, uint64_t num_tokens,

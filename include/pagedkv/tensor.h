@@ -22,6 +22,16 @@ extern "C" {
 #define PKV_DTYPE_I8 6
 #define PKV_DTYPE_OPAQUE 7 /**< rows of row_bytes bytes, for example of a block-quantised format */
 
+/* Conversions. Rows of f32, f16 and bf16 become each other and fp8 or int8, and back; opaque rows convert to nothing.
+ *  - to a narrower float: round to nearest, ties to even; to fp8 saturating at the largest finite value (±448, ±57344),
+ *    infinities too; NaN stays NaN, with its sign
+ *  - to f16: values past ±65504 become infinity, as by the hardware's conversion; NaN stays NaN
+ *  - to int8: nearest, ties to even, saturating at ±127; NaN becomes 0
+ *  - with scales (pkv_group_options.scales): stored = convert(value / scale), value = stored * scale, in f32. For
+ *    PKV_SCALES_TOKEN_HEAD the scale of a row is its largest finite magnitude / (448, 57344 or 127), 1 for a row of zeros
+ *  - a row that is written in the group's own type is taken as it is: no scale is applied, and PKV_SCALES_TOKEN_HEAD does
+ *    not take such rows */
+
 /* Order inside one layer of one page. */
 #define PKV_LAYOUT_NHD 0 /**< [page_tokens, heads, head_dim] */
 #define PKV_LAYOUT_HND 1 /**< [heads, page_tokens, head_dim] */
@@ -45,7 +55,7 @@ typedef struct pkv_strides {
 typedef struct pkv_tensor {
     size_t struct_size;
     void *data;            /**< not written where the call only reads it */
-    int32_t dtype;         /**< PKV_DTYPE_*; must be the group's */
+    int32_t dtype;         /**< PKV_DTYPE_*; the group's, or one that converts to it */
     int32_t reserved;      /**< 0 */
     uint64_t num_tokens;   /**< rows available at data; a call that needs more gives PKV_ERR_INVALID */
     uint64_t token_stride; /**< 0 = heads * row bytes (contiguous [tokens, heads, head_dim]) */

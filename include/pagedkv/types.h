@@ -12,7 +12,8 @@
  *     destroyed a table answers PKV_ERR_CLOSED to everything but its own destruction.
  *  4. Structs that the library may extend begin with `size_t struct_size`; initialise them with their PKV_*_INIT. The
  *     library reads and writes at most struct_size bytes; non-zero bytes that it does not know are refused with
- *     PKV_ERR_UNSUPPORTED. In such a struct 0 always means the default. In an array of such structs the first one's
+ *     PKV_ERR_UNSUPPORTED, a struct_size above 4096 with PKV_ERR_INVALID. In such a struct 0 means the default,
+ *     unless the field says otherwise. In an array of such structs the first one's
  *     struct_size is the distance between elements.
  *  5. Sizes and strides are bytes (uint64_t), times nanoseconds (uint64_t), token positions and counts uint64_t. Counts
  *     of 0 are no error: the call succeeds and does nothing.
@@ -144,7 +145,7 @@ typedef struct pkv_sync {
 
 #define PKV_DIGEST_BYTES 32
 
-/** BLAKE2b-256 (RFC 7693) of a list of parts, each preceded by its length, so that ("ab", "c") and ("a", "bc") differ.
+/** BLAKE2b-256 (RFC 7693) of the number of parts and then of each part, preceded by its size (as uint64_t), so that ("ab", "c") and ("a", "bc") differ.
  *  Meant for what goes into a key besides tokens: for an image pass its decoded bytes and its shape, type and mode as
  *  parts of their own.
  *  @param parts      `num_parts` pieces; data may be NULL where size is 0

@@ -3,10 +3,12 @@
 #include "pool/pool.h"
 
 #include "capi/boundary.h"
+#include "capi/retention.h"
 #include "core/sync.h"
 
 #include <algorithm>
 #include <cinttypes>
+#include <optional>
 
 using pkv::boundary;
 using pkv::check_array;
@@ -25,19 +27,23 @@ pkv_status read_groups(const pkv_pool_options &options, std::vector<pkv_group_op
     if (options.num_groups > PKV_MAX_GROUPS)
         return fail(PKV_ERR_LIMIT, "num_groups is %u, more than %d", options.num_groups, PKV_MAX_GROUPS);
     PKV_TRY(not_null(options.groups, "groups"));
-    groups.resize(options.num_groups);
-    // The first element's struct_size is the distance between elements, whatever headers the caller has.
-    const size_t stride = options.groups->struct_size;
-    for (uint32_t i = 0; i < options.num_groups; ++i) {
-        const auto *group = reinterpret_cast<const pkv_group_options *>(
-            reinterpret_cast<const unsigned char *>(options.groups) + i * stride);
-        PKV_TRY(read_struct(group, groups[i], "groups[]"));
-        if (group->struct_size != stride)
-            return fail(PKV_ERR_INVALID, "groups[%u].struct_size is %zu, but groups[0]'s is %zu", i, group->struct_size,
-                        stride);
-    }
-    return PKV_OK;
+    return pkv::read_struct_array(options.groups, options.num_groups, groups, "groups");
 }
+
+/// A pool for a call that touches page bytes: memory of the caller's stays in use until it leaves.
+class PoolCall {
+  public:
+    pkv_status acquire(pkv_pool *pool) {
+        PKV_TRY(pin_.acquire(pool));
+        in_use_.emplace(*pin_);
+        return pin_->closed() ? fail(PKV_ERR_HANDLE, "the pool is being destroyed") : PKV_OK;
+    }
+    Pool *operator->() const { return &*pin_; }
+
+  private:
+    Pin<Pool> pin_;
+    std::optional<Pool::BytesInUse> in_use_; // ends before the pin
+};
 
 /// Blocks that may match: whole ones inside max_match.
 uint64_t match_limit(const Pool &pool, uint64_t num_tokens, uint64_t max_match) {
@@ -76,9 +82,17 @@ pkv_status pkv_pool_destroy(pkv_pool *pool) {
     return boundary([&] {
         Pin<Pool> pin;
         PKV_TRY(pin.acquire(pool));
-        PKV_TRY(pin.close());
-        pin->close();
-        return PKV_OK;
+        if (!pin->close())
+            return fail(PKV_ERR_BUSY, "calls on other threads are at work on the caller's memory: see pkv_pool_quiesce");
+        return pin.close();
+    });
+}
+
+pkv_status pkv_pool_quiesce(pkv_pool *pool, uint64_t timeout_ns) {
+    return boundary([&] {
+        Pin<Pool> pin;
+        PKV_TRY(pin.acquire(pool));
+        return pin->quiesce(timeout_ns);
     });
 }
 
@@ -88,12 +102,16 @@ pkv_status pkv_pool_layout(pkv_pool *pool, uint32_t group, uint32_t layer, pkv_l
         PKV_TRY(pin.acquire(pool));
         PKV_TRY(pin->check_layer(group, layer));
         PKV_TRY(check_out_struct(layout, "layout"));
-        const pkv::Geometry &geometry = pin->geometry();
+        const pkv::Geometry &geometry = pin->geometry(group);
         pkv_layer_layout value = PKV_LAYER_LAYOUT_INIT;
-        if (pin->memory().exists()) {
-            value.k_base = pin->memory().layer(layer).k.base;
-            value.v_base = pin->memory().layer(layer).v.base;
+        if (const pkv::PageMemory &memory = pin->memory(group); memory.exists()) {
+            value.k_base = memory.layer(layer).k.base;
+            value.v_base = memory.layer(layer).v.base;
+            value.k_scales = memory.scales(layer).k.address();
+            value.v_scales = memory.scales(layer).v.address();
+            value.scale_page_stride = memory.scales(layer).k.page_stride;
         }
+        value.scales = geometry.scales;
         value.k = {geometry.k_strides.page, geometry.k_strides.token, geometry.k_strides.head};
         if (geometry.v_row_bytes != 0)
             value.v = {geometry.v_strides.page, geometry.v_strides.token, geometry.v_strides.head};
@@ -107,6 +125,20 @@ pkv_status pkv_pool_layout(pkv_pool *pool, uint32_t group, uint32_t layer, pkv_l
     });
 }
 
+pkv_status pkv_pool_aux(pkv_pool *pool, uint32_t group, pkv_page page, void **address) {
+    return boundary([&] {
+        Pin<Pool> pin;
+        PKV_TRY(pin.acquire(pool));
+        PKV_TRY(pin->check_group(group));
+        PKV_TRY(not_null(address, "address"));
+        if (pin->geometry(group).aux_bytes == 0) return fail(PKV_ERR_INVALID, "group %u has no aux bytes", group);
+        pkv_page_info info = PKV_PAGE_INFO_INIT;
+        PKV_TRY(pin->page_info(group, page, info));
+        *address = pin->memory(group).aux(page);
+        return PKV_OK;
+    });
+}
+
 // ---- pages
 
 pkv_status pkv_pool_alloc(pkv_pool *pool, uint32_t group, uint64_t num_pages, pkv_page *pages) {
@@ -115,7 +147,7 @@ pkv_status pkv_pool_alloc(pkv_pool *pool, uint32_t group, uint64_t num_pages, pk
         PKV_TRY(pin.acquire(pool));
         PKV_TRY(pin->check_group(group));
         PKV_TRY(check_array(pages, num_pages, "pages"));
-        return num_pages == 0 ? PKV_OK : pin->alloc(num_pages, pages);
+        return num_pages == 0 ? PKV_OK : pin->alloc(group, num_pages, pages);
     });
 }
 
@@ -125,7 +157,7 @@ pkv_status pkv_pool_retain(pkv_pool *pool, uint32_t group, uint64_t num_pages, c
         PKV_TRY(pin.acquire(pool));
         PKV_TRY(pin->check_group(group));
         PKV_TRY(check_array(pages, num_pages, "pages"));
-        return pin->retain({pages, num_pages});
+        return pin->retain(group, {pages, num_pages});
     });
 }
 
@@ -137,7 +169,7 @@ pkv_status pkv_pool_release(pkv_pool *pool, uint32_t group, uint64_t num_pages, 
         PKV_TRY(pin->check_group(group));
         PKV_TRY(check_array(pages, num_pages, "pages"));
         PKV_TRY(pkv::wait_sync(sync));
-        return pin->release({pages, num_pages}, statuses);
+        return pin->release(group, {pages, num_pages}, statuses);
     });
 }
 
@@ -148,7 +180,7 @@ pkv_status pkv_pool_page_info(pkv_pool *pool, uint32_t group, pkv_page page, pkv
         PKV_TRY(pin->check_group(group));
         PKV_TRY(check_out_struct(info, "info"));
         pkv_page_info value = PKV_PAGE_INFO_INIT;
-        PKV_TRY(pin->page_info(page, value));
+        PKV_TRY(pin->page_info(group, page, value));
         write_struct(info, value);
         return PKV_OK;
     });
@@ -166,7 +198,8 @@ pkv_status pkv_pool_lookup(pkv_pool *pool, const pkv_prompt *prompt, uint64_t ma
         PKV_TRY(check_array(pages, capacity, "pages"));
         PKV_TRY(check_out_struct(match, "match"));
         uint64_t blocks = 0;
-        PKV_TRY(pin->lookup(known, std::min(match_limit(*pin, known.tokens.size(), max_match), capacity), pages, blocks));
+        const uint64_t limit = std::min(match_limit(*pin, known.tokens.size(), max_match), capacity);
+        PKV_TRY(pin->lookup(known, limit, pages, capacity, blocks));
         write_struct(match, match_of(*pin, blocks));
         return PKV_OK;
     });
@@ -199,7 +232,7 @@ pkv_status pkv_pool_publish(pkv_pool *pool, uint32_t group, const pkv_prompt *pr
         if (first_block > blocks || num_pages > blocks - first_block)
             return fail(PKV_ERR_INVALID, "blocks %" PRIu64 " + %" PRIu64 ": %zu tokens fill only %" PRIu64 " blocks",
                         first_block, num_pages, known.tokens.size(), blocks);
-        return num_pages == 0 ? PKV_OK : pin->publish(known, first_block, {pages, num_pages}, owner);
+        return num_pages == 0 ? PKV_OK : pin->publish(group, known, first_block, {pages, num_pages}, owner);
     });
 }
 
@@ -208,7 +241,7 @@ pkv_status pkv_pool_evict(pkv_pool *pool, uint32_t group, uint64_t num_pages, ui
         Pin<Pool> pin;
         PKV_TRY(pin.acquire(pool));
         PKV_TRY(pin->check_group(group));
-        const uint64_t count = pin->evict(num_pages);
+        const uint64_t count = pin->evict(group, num_pages);
         if (evicted != nullptr) *evicted = count;
         return PKV_OK;
     });
@@ -240,17 +273,86 @@ pkv_status pkv_pool_clear_all(pkv_pool *pool, pkv_clear_result *result) {
     });
 }
 
+// ---- retention
+
+pkv_status pkv_pool_set_retention(pkv_pool *pool, const pkv_prompt *prompt, uint64_t first_token, uint64_t num_tokens,
+                                  const pkv_retention *retention, uint64_t *blocks) {
+    return boundary([&] {
+        Pin<Pool> pin;
+        PKV_TRY(pin.acquire(pool));
+        pkv::prefix::Prompt known;
+        PKV_TRY(pkv::prefix::read_prompt(prompt, known));
+        pkv_retention how;
+        PKV_TRY(pkv::read_retention(retention, how));
+        uint64_t end = 0;
+        if (__builtin_add_overflow(first_token, num_tokens, &end)) end = UINT64_MAX;
+        uint64_t found = 0;
+        if (num_tokens != 0)
+            PKV_TRY(pin->set_retention(known, first_token / pin->page_tokens(), pkv::blocks_for(end, pin->page_tokens()),
+                                       how, found));
+        if (blocks != nullptr) *blocks = found;
+        return PKV_OK;
+    });
+}
+
+pkv_status pkv_pool_set_namespace_retention(pkv_pool *pool, const pkv_namespace *ns, const pkv_retention *retention) {
+    return boundary([&] {
+        Pin<Pool> pin;
+        PKV_TRY(pin.acquire(pool));
+        pkv::prefix::Digest digest;
+        PKV_TRY(pkv::prefix::namespace_digest(ns, digest));
+        pkv_retention how;
+        if (retention != nullptr) PKV_TRY(pkv::read_retention(retention, how));
+        pin->set_namespace_retention(digest, retention != nullptr ? &how : nullptr);
+        return PKV_OK;
+    });
+}
+
+// ---- keys and events
+
+pkv_status pkv_pool_keys(pkv_pool *pool, const pkv_prompt *prompt, pkv_key *keys, uint64_t capacity, uint64_t *num_keys) {
+    return boundary([&] {
+        Pin<Pool> pin;
+        PKV_TRY(pin.acquire(pool));
+        pkv::prefix::Prompt known;
+        PKV_TRY(pkv::prefix::read_prompt(prompt, known));
+        PKV_TRY(check_array(keys, capacity, "keys"));
+        PKV_TRY(not_null(num_keys, "num_keys"));
+        const uint64_t blocks = known.tokens.size() / pin->page_tokens();
+        *num_keys = blocks;
+        if (capacity == 0) return PKV_OK;
+        if (capacity < blocks)
+            return fail(PKV_ERR_NO_SPACE, "the prompt has %" PRIu64 " whole blocks, capacity is %" PRIu64, blocks, capacity);
+        pin->block_keys(known, {keys, blocks});
+        return PKV_OK;
+    });
+}
+
+pkv_status pkv_pool_events(pkv_pool *pool, uint64_t after, pkv_event *events, uint64_t capacity, uint64_t *count,
+                           uint64_t *missed) {
+    return boundary([&] {
+        Pin<Pool> pin;
+        PKV_TRY(pin.acquire(pool));
+        PKV_TRY(check_array(events, capacity, "events"));
+        PKV_TRY(not_null(count, "count"));
+        uint64_t gone = 0;
+        PKV_TRY(pin->events(after, events, capacity, *count, gone));
+        if (missed != nullptr) *missed = gone;
+        return PKV_OK;
+    });
+}
+
 // ---- page bytes
 
 pkv_status pkv_pool_write(pkv_pool *pool, uint32_t group, uint32_t layer, uint64_t num_slots, const pkv_slot *slots,
                           const pkv_tensor *k, const pkv_tensor *v, const pkv_sync *sync) {
     return boundary([&] {
-        Pin<Pool> pin;
-        PKV_TRY(pin.acquire(pool));
-        PKV_TRY(pin->check_layer(group, layer));
+        PoolCall call;
+        PKV_TRY(call.acquire(pool));
+        PKV_TRY(call->check_layer(group, layer));
         PKV_TRY(check_array(slots, num_slots, "slots"));
         PKV_TRY(pkv::wait_sync(sync));
-        return pin->write(layer, {slots, num_slots}, k, v);
+        return call->write(group, layer, {slots, num_slots}, k, v);
     });
 }
 
@@ -258,25 +360,25 @@ pkv_status pkv_pool_gather(pkv_pool *pool, uint32_t group, uint32_t layer, uint6
                            uint64_t first_token, uint64_t num_tokens, const pkv_tensor *k, const pkv_tensor *v,
                            const pkv_sync *sync) {
     return boundary([&] {
-        Pin<Pool> pin;
-        PKV_TRY(pin.acquire(pool));
-        PKV_TRY(pin->check_layer(group, layer));
+        PoolCall call;
+        PKV_TRY(call.acquire(pool));
+        PKV_TRY(call->check_layer(group, layer));
         PKV_TRY(check_array(pages, num_pages, "pages"));
         PKV_TRY(pkv::wait_sync(sync));
-        return pin->gather(layer, {pages, num_pages}, first_token, num_tokens, k, v);
+        return call->gather(group, layer, {pages, num_pages}, first_token, num_tokens, k, v);
     });
 }
 
 pkv_status pkv_pool_copy_pages(pkv_pool *pool, uint32_t group, uint64_t num_pages, const pkv_page *src,
                                const pkv_page *dst, const pkv_sync *sync) {
     return boundary([&] {
-        Pin<Pool> pin;
-        PKV_TRY(pin.acquire(pool));
-        PKV_TRY(pin->check_group(group));
+        PoolCall call;
+        PKV_TRY(call.acquire(pool));
+        PKV_TRY(call->check_group(group));
         PKV_TRY(check_array(src, num_pages, "src"));
         PKV_TRY(check_array(dst, num_pages, "dst"));
         PKV_TRY(pkv::wait_sync(sync));
-        return pin->copy_pages({src, num_pages}, {dst, num_pages});
+        return call->copy_pages(group, {src, num_pages}, {dst, num_pages});
     });
 }
 

@@ -14,7 +14,7 @@ pkv_status pkv_pool_get_stats(pkv_pool *pool, uint32_t group, pkv_pool_stats *st
         PKV_TRY(pin->check_group(group));
         PKV_TRY(pkv::check_out_struct(stats, "stats"));
         pkv_pool_stats value = PKV_POOL_STATS_INIT;
-        pin->stats(value);
+        pin->stats(group, value);
         pkv::write_struct(stats, value);
         return PKV_OK;
     });

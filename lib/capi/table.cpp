@@ -3,10 +3,12 @@
 #include "table/table.h"
 
 #include "capi/boundary.h"
+#include "capi/retention.h"
 #include "core/sync.h"
 
 #include <algorithm>
 #include <cinttypes>
+#include <optional>
 
 using pkv::boundary;
 using pkv::check_array;
@@ -21,10 +23,27 @@ using pkv::write_struct;
 
 namespace {
 
-/// A table for a call: an open handle whose pool is open.
-pkv_status acquire(Pin<Table> &pin, pkv_table *table) {
-    PKV_TRY(pin.acquire(table));
-    return pin->check_open();
+/// A table for a call: an open handle whose pool is open, and stays so, for bytes of the caller's, until the call leaves.
+class TableCall {
+  public:
+    pkv_status acquire(pkv_table *table) {
+        PKV_TRY(pin_.acquire(table));
+        in_use_.emplace(pin_->pool());
+        return pin_->check_open();
+    }
+    Table *operator->() const { return &*pin_; }
+
+  private:
+    Pin<Table> pin_;
+    std::optional<Pool::BytesInUse> in_use_; // ends before the pin
+};
+
+pkv_status read_retention(const pkv_retention *retention, uint64_t first_token, uint64_t num_tokens,
+                          pkv::RetentionRange &range) {
+    PKV_TRY(pkv::read_retention(retention, range.retention));
+    range.begin = first_token;
+    if (__builtin_add_overflow(first_token, num_tokens, &range.end)) range.end = UINT64_MAX;
+    return PKV_OK;
 }
 
 } // namespace
@@ -51,10 +70,10 @@ pkv_status pkv_table_destroy(pkv_table *table, const pkv_sync *sync) {
 
 pkv_status pkv_table_clear(pkv_table *table, const pkv_sync *sync) {
     return boundary([&] {
-        Pin<Table> pin;
-        PKV_TRY(acquire(pin, table));
+        TableCall call;
+        PKV_TRY(call.acquire(table));
         PKV_TRY(pkv::wait_sync(sync));
-        pin->clear();
+        call->clear();
         return PKV_OK;
     });
 }
@@ -62,17 +81,17 @@ pkv_status pkv_table_clear(pkv_table *table, const pkv_sync *sync) {
 pkv_status pkv_table_admit(pkv_table *table, const pkv_prompt *prompt, const pkv_admit_options *options,
                            pkv_match *match) {
     return boundary([&] {
-        Pin<Table> pin;
-        PKV_TRY(acquire(pin, table));
+        TableCall call;
+        PKV_TRY(call.acquire(table));
         pkv::prefix::Prompt known;
         PKV_TRY(pkv::prefix::read_prompt(prompt, known));
         pkv_admit_options how = PKV_ADMIT_OPTIONS_INIT;
         if (options != nullptr) PKV_TRY(read_struct(options, how, "options"));
-        if ((how.flags & ~(PKV_ADMIT_NO_MATCH | PKV_ADMIT_RETRY)) != 0 || how.reserved != 0)
+        if ((how.flags & ~(PKV_ADMIT_NO_MATCH | PKV_ADMIT_RETRY | PKV_ADMIT_PARTIAL | PKV_ADMIT_SHARE)) != 0 || how.reserved != 0)
             return fail(PKV_ERR_UNSUPPORTED, "options: flags 0x%x have unknown bits, or reserved is not 0", how.flags);
         if (match != nullptr) PKV_TRY(check_out_struct(match, "match"));
         pkv_match found = PKV_MATCH_INIT;
-        PKV_TRY(pin->admit(known, how, found));
+        PKV_TRY(call->admit(known, how, found));
         if (match != nullptr) write_struct(match, found);
         return PKV_OK;
     });
@@ -80,83 +99,154 @@ pkv_status pkv_table_admit(pkv_table *table, const pkv_prompt *prompt, const pkv
 
 pkv_status pkv_table_reserve(pkv_table *table, uint64_t num_tokens) {
     return boundary([&] {
-        Pin<Table> pin;
-        PKV_TRY(acquire(pin, table));
-        return pin->reserve(num_tokens);
+        TableCall call;
+        PKV_TRY(call.acquire(table));
+        return call->reserve(num_tokens);
     });
 }
 
 pkv_status pkv_table_set_tokens(pkv_table *table, uint64_t position, uint64_t num_tokens, const pkv_token *tokens) {
     return boundary([&] {
-        Pin<Table> pin;
-        PKV_TRY(acquire(pin, table));
+        TableCall call;
+        PKV_TRY(call.acquire(table));
         PKV_TRY(check_array(tokens, num_tokens, "tokens"));
-        return pin->set_tokens(position, {tokens, num_tokens});
+        return call->set_tokens(position, {tokens, num_tokens});
     });
 }
 
 pkv_status pkv_table_write(pkv_table *table, uint32_t group, uint32_t layer, uint64_t position, uint64_t num_tokens,
                            const pkv_tensor *k, const pkv_tensor *v, const pkv_sync *sync) {
     return boundary([&] {
-        Pin<Table> pin;
-        PKV_TRY(acquire(pin, table));
-        PKV_TRY(pin->pool().check_layer(group, layer));
+        TableCall call;
+        PKV_TRY(call.acquire(table));
+        PKV_TRY(call->pool().check_layer(group, layer));
         PKV_TRY(pkv::wait_sync(sync));
-        return pin->write(layer, position, num_tokens, k, v);
+        return call->write(group, layer, position, num_tokens, k, v);
     });
 }
 
 pkv_status pkv_table_commit(pkv_table *table, uint64_t num_tokens, const pkv_sync *sync) {
     return boundary([&] {
-        Pin<Table> pin;
-        PKV_TRY(acquire(pin, table));
+        TableCall call;
+        PKV_TRY(call.acquire(table));
         PKV_TRY(pkv::wait_sync(sync));
-        return pin->commit(num_tokens);
+        return call->commit(num_tokens);
     });
 }
 
 pkv_status pkv_table_gather(pkv_table *table, uint32_t group, uint32_t layer, uint64_t position, uint64_t num_tokens,
                             const pkv_tensor *k, const pkv_tensor *v, const pkv_sync *sync) {
     return boundary([&] {
-        Pin<Table> pin;
-        PKV_TRY(acquire(pin, table));
-        PKV_TRY(pin->pool().check_layer(group, layer));
+        TableCall call;
+        PKV_TRY(call.acquire(table));
+        PKV_TRY(call->pool().check_layer(group, layer));
         PKV_TRY(pkv::wait_sync(sync));
-        return pin->gather(layer, position, num_tokens, k, v);
+        return call->gather(group, layer, position, num_tokens, k, v);
     });
 }
 
 pkv_status pkv_table_fork(pkv_table *table, const pkv_sync *sync, pkv_table **fork) {
     return boundary([&] {
-        Pin<Table> pin;
-        PKV_TRY(acquire(pin, table));
+        TableCall call;
+        PKV_TRY(call.acquire(table));
         PKV_TRY(not_null(fork, "fork"));
         PKV_TRY(pkv::wait_sync(sync));
         std::shared_ptr<Table> twin;
-        PKV_TRY(pin->fork(twin));
+        PKV_TRY(call->fork(twin));
         return pkv::hand_out(std::move(twin), fork);
     });
 }
 
 pkv_status pkv_table_truncate(pkv_table *table, uint64_t num_tokens, const pkv_sync *sync) {
     return boundary([&] {
-        Pin<Table> pin;
-        PKV_TRY(acquire(pin, table));
-        PKV_TRY(pin->check_admitted());
+        TableCall call;
+        PKV_TRY(call.acquire(table));
+        PKV_TRY(call->check_admitted());
         PKV_TRY(pkv::wait_sync(sync));
-        pin->truncate(num_tokens);
+        return call->truncate(num_tokens);
+    });
+}
+
+pkv_status pkv_table_accept(pkv_table *table, uint64_t num_positions, const uint64_t *positions, const pkv_sync *sync) {
+    return boundary([&] {
+        TableCall call;
+        PKV_TRY(call.acquire(table));
+        PKV_TRY(check_array(positions, num_positions, "positions"));
+        PKV_TRY(pkv::wait_sync(sync));
+        return call->accept({positions, num_positions});
+    });
+}
+
+pkv_status pkv_table_window(pkv_table *table, const pkv_sync *sync) {
+    return boundary([&] {
+        TableCall call;
+        PKV_TRY(call.acquire(table));
+        PKV_TRY(pkv::wait_sync(sync));
+        return call->window();
+    });
+}
+
+pkv_status pkv_table_set_retention(pkv_table *table, uint64_t first_token, uint64_t num_tokens,
+                                   const pkv_retention *retention) {
+    return boundary([&] {
+        TableCall call;
+        PKV_TRY(call.acquire(table));
+        pkv::RetentionRange range;
+        PKV_TRY(read_retention(retention, first_token, num_tokens, range));
+        return num_tokens == 0 ? PKV_OK : call->set_retention(range);
+    });
+}
+
+pkv_status pkv_table_take_copies(pkv_table *table, pkv_page_copy *copies, uint64_t capacity, uint64_t *count) {
+    return boundary([&] {
+        TableCall call;
+        PKV_TRY(call.acquire(table));
+        PKV_TRY(check_array(copies, capacity, "copies"));
+        PKV_TRY(not_null(count, "count"));
+        const auto pending = call->copies();
+        *count = pending.size();
+        if (capacity == 0) return PKV_OK;
+        if (capacity < pending.size())
+            return fail(PKV_ERR_NO_SPACE, "%zu copies are outstanding, capacity is %" PRIu64, pending.size(), capacity);
+        std::copy(pending.begin(), pending.end(), copies);
+        call->copies_taken();
         return PKV_OK;
+    });
+}
+
+pkv_status pkv_table_export(pkv_table *table, void *buffer, uint64_t capacity, uint64_t *size) {
+    return boundary([&] {
+        TableCall call;
+        PKV_TRY(call.acquire(table));
+        PKV_TRY(check_array(buffer, capacity, "buffer"));
+        PKV_TRY(not_null(size, "size"));
+        uint64_t needed = 0;
+        PKV_TRY(call->export_to({}, needed));
+        *size = needed;
+        if (capacity == 0) return PKV_OK;
+        if (capacity < needed)
+            return fail(PKV_ERR_NO_SPACE, "the sequence takes %" PRIu64 " bytes, capacity is %" PRIu64, needed, capacity);
+        return call->export_to({static_cast<std::byte *>(buffer), needed}, needed);
+    });
+}
+
+pkv_status pkv_table_import(pkv_table *table, const void *buffer, uint64_t size) {
+    return boundary([&] {
+        TableCall call;
+        PKV_TRY(call.acquire(table));
+        PKV_TRY(check_array(buffer, size, "buffer"));
+        return call->import_from({static_cast<const std::byte *>(buffer), size});
     });
 }
 
 pkv_status pkv_table_pages(pkv_table *table, uint32_t group, pkv_page *pages, uint64_t capacity, uint64_t *num_blocks) {
     return boundary([&] {
-        Pin<Table> pin;
-        PKV_TRY(acquire(pin, table));
-        PKV_TRY(pin->pool().check_group(group));
+        TableCall call;
+        PKV_TRY(call.acquire(table));
+        PKV_TRY(call->pool().check_group(group));
         PKV_TRY(check_array(pages, capacity, "pages"));
         PKV_TRY(not_null(num_blocks, "num_blocks"));
-        const auto blocks = pin->pages();
+        const auto blocks = call->pages(group);
         *num_blocks = blocks.size();
         if (capacity == 0) return PKV_OK;
         if (capacity < blocks.size())
@@ -168,21 +258,21 @@ pkv_status pkv_table_pages(pkv_table *table, uint32_t group, pkv_page *pages, ui
 
 pkv_status pkv_table_slots(pkv_table *table, uint32_t group, uint64_t position, uint64_t num_tokens, pkv_slot *slots) {
     return boundary([&] {
-        Pin<Table> pin;
-        PKV_TRY(acquire(pin, table));
-        PKV_TRY(pin->pool().check_group(group));
+        TableCall call;
+        PKV_TRY(call.acquire(table));
+        PKV_TRY(call->pool().check_group(group));
         PKV_TRY(check_array(slots, num_tokens, "slots"));
-        return pin->slots(position, num_tokens, slots);
+        return call->slots(group, position, num_tokens, slots);
     });
 }
 
 pkv_status pkv_table_get_info(pkv_table *table, pkv_table_info *info) {
     return boundary([&] {
-        Pin<Table> pin;
-        PKV_TRY(acquire(pin, table));
+        TableCall call;
+        PKV_TRY(call.acquire(table));
         PKV_TRY(check_out_struct(info, "info"));
         pkv_table_info value = PKV_TABLE_INFO_INIT;
-        pin->info(value);
+        call->info(value);
         write_struct(info, value);
         return PKV_OK;
     });

@@ -95,14 +95,16 @@ HandleTable *table_for_open() {
 }
 
 void HandleTable::grow() {
-    auto *chunk = new HandleSlot[chunk_slots];
+    // Without the count that new[] would put before the slots: leak checkers look for pointers to the very beginning.
+    auto *chunk = static_cast<HandleSlot *>(::operator new(chunk_slots * sizeof(HandleSlot), std::align_val_t{alignof(HandleSlot)}));
     auto *stack = static_cast<uint32_t *>(std::realloc(free_slots, (slots + chunk_slots) * sizeof(uint32_t)));
     if (stack == nullptr) {
-        delete[] chunk;
+        ::operator delete(chunk, std::align_val_t{alignof(HandleSlot)});
         throw std::bad_alloc();
     }
     free_slots = stack;
     for (uint32_t i = 0; i < chunk_slots; ++i) {
+        new (chunk + i) HandleSlot;
         chunk[i].index = slots + i;
         chunk[i].state.store(uint64_t{1} << 32 | closing_bit, std::memory_order_relaxed);
         free_slots[free_count++] = slots + chunk_slots - 1 - i;
@@ -158,11 +160,14 @@ uint64_t open_handle(HandleKind kind, std::shared_ptr<void> object) {
 pkv_status pin_handle(HandleKind kind, uint64_t handle, HandleSlot **slot, void **object) {
     const std::atomic<uint32_t> *word = epoch_word.load(std::memory_order_acquire);
     if (handle >> 60 != static_cast<uint64_t>(kind) || word == nullptr) return no_such_handle(kind, handle);
-    const uint32_t epoch = word->load(std::memory_order_acquire);
-    if (epoch == 0 || (handle >> 56 & 15) != (epoch & 15))
+    const bool forked = word->load(std::memory_order_acquire) == 0; // and no handle was opened since
+    const HandleTable *table = current_table.load(std::memory_order_acquire);
+    const uint32_t age = (table->epoch - static_cast<uint32_t>(handle >> 56)) & 15;
+    if (age < table->epoch && (forked || age > 0))
         return fail(PKV_ERR_FORKED, "%s handle 0x%" PRIx64 " was opened before fork()", kind_name(kind), handle);
+    if (age > 0) return no_such_handle(kind, handle);
 
-    HandleSlot *found = current_table.load(std::memory_order_acquire)->slot(static_cast<uint32_t>(handle >> 32 & 0xFFFFFF));
+    HandleSlot *found = table->slot(static_cast<uint32_t>(handle >> 32 & 0xFFFFFF));
     if (found == nullptr) return no_such_handle(kind, handle);
     const auto generation = static_cast<uint32_t>(handle);
     uint64_t state = found->state.load(std::memory_order_relaxed);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
 namespace pkv {
 
@@ -29,6 +30,19 @@ template <class T> pkv_status read_struct(const T *in, T &out, const char *name)
     out = T{};
     std::memcpy(static_cast<void *>(&out), in, size < sizeof(T) ? size : sizeof(T));
     out.struct_size = sizeof(T);
+    return PKV_OK;
+}
+
+/// Copies an array of such structs: the first one's struct_size is the distance between elements.
+template <class T> pkv_status read_struct_array(const T *in, uint64_t count, std::vector<T> &out, const char *name) {
+    out.resize(count);
+    for (uint64_t i = 0; i < count; ++i) {
+        const auto *item = reinterpret_cast<const T *>(reinterpret_cast<const unsigned char *>(in) + i * in->struct_size);
+        PKV_TRY(read_struct(item, out[i], name));
+        if (item->struct_size != in->struct_size)
+            return fail(PKV_ERR_INVALID, "%s[%llu].struct_size is %zu, but that of the first is %zu", name,
+                        static_cast<unsigned long long>(i), item->struct_size, in->struct_size);
+    }
     return PKV_OK;
 }
 

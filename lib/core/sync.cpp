@@ -43,6 +43,7 @@ pkv_status wait_sync(const pkv_sync *sync) {
     if (sync == nullptr) return PKV_OK;
     pkv_sync known;
     PKV_TRY(read_struct(sync, known, "sync"));
+    if (known.reserved != 0) return fail(PKV_ERR_UNSUPPORTED, "sync: reserved is %d, not 0", known.reserved);
     switch (known.kind) {
     case PKV_SYNC_NONE: return PKV_OK;
     case PKV_SYNC_HOST_COUNTER: return wait_counter(known);

@@ -3,7 +3,10 @@
 
 #include "core/status.h"
 
+#include <algorithm>
 #include <cinttypes>
+#include <cmath>
+#include <iterator>
 
 namespace pkv {
 namespace {
@@ -115,34 +118,32 @@ pkv_status set_pool_strides(const pkv_group_options &options, uint32_t group, Ge
     return PKV_OK;
 }
 
-/// Rows must not overlap: of the three strides in order of size each must reach over all that lies below it.
+/// Rows must not overlap: in order of size, each stride must reach over all that lies inside it.
 pkv_status check_caller_strides(uint32_t group, const char *side, const Strides &strides, const Geometry &geometry,
                                 uint64_t row_bytes) {
-    const bool token_inside = strides.token <= strides.head;
-    const uint64_t small = token_inside ? strides.token : strides.head;
-    const uint64_t small_count = token_inside ? geometry.page_tokens : geometry.heads;
-    const uint64_t large = token_inside ? strides.head : strides.token;
-    const uint64_t large_count = token_inside ? geometry.heads : geometry.page_tokens;
-    Product inner(small); // bytes from the first to the end of the last row along the smaller stride
-    inner *= small_count - 1;
-    inner += row_bytes;
-    Product whole(large);
-    whole *= large_count - 1;
-    whole += inner.value();
-    Product reach(strides.page);
-    reach *= geometry.num_pages;
-    if (inner.overflow() || whole.overflow() || reach.overflow())
-        return fail(PKV_ERR_LIMIT, "groups[%u].%s_strides {page %" PRIu64 ", token %" PRIu64 ", head %" PRIu64 "} pass 2^64",
-                    group, side, strides.page, strides.token, strides.head);
-    const bool small_ok = small_count == 1 || small >= row_bytes;
-    const bool large_ok = large_count == 1 || large >= inner.value();
-    const bool page_ok = geometry.num_pages == 1 || strides.page >= row_bytes;
-    if (!small_ok || !large_ok || !page_ok)
-        return fail(PKV_ERR_INVALID,
-                    "groups[%u].%s_strides {page %" PRIu64 ", token %" PRIu64 ", head %" PRIu64
-                    "} make rows of %" PRIu64 " bytes overlap",
-                    group, side, strides.page, strides.token, strides.head, row_bytes);
-    return PKV_OK;
+    struct Axis {
+        uint64_t stride;
+        uint64_t count;
+    };
+    Axis axes[] = {{strides.page, geometry.num_pages}, {strides.token, geometry.page_tokens}, {strides.head, geometry.heads}};
+    std::sort(std::begin(axes), std::end(axes), [](const Axis &a, const Axis &b) { return a.stride < b.stride; });
+    Product reach(row_bytes); // bytes from the first to the end of the last row, over the axes seen so far
+    bool overlap = false;
+    for (const Axis &axis : axes) {
+        overlap = overlap || (axis.count > 1 && axis.stride < reach.value());
+        Product step(axis.stride);
+        step *= axis.count - 1;
+        reach += step.value();
+        if (step.overflow() || reach.overflow())
+            return fail(PKV_ERR_LIMIT,
+                        "groups[%u].%s_strides {page %" PRIu64 ", token %" PRIu64 ", head %" PRIu64 "} pass 2^64", group, side,
+                        strides.page, strides.token, strides.head);
+    }
+    if (!overlap) return PKV_OK;
+    return fail(PKV_ERR_INVALID,
+                "groups[%u].%s_strides {page %" PRIu64 ", token %" PRIu64 ", head %" PRIu64 "} make rows of %" PRIu64
+                " bytes overlap",
+                group, side, strides.page, strides.token, strides.head, row_bytes);
 }
 
 pkv_status set_caller_strides(const pkv_group_options &options, uint32_t group, Geometry &geometry) {
@@ -176,15 +177,53 @@ pkv_status check_enums(const pkv_group_options &options, uint32_t group) {
                     options.arrangement);
     if (options.memory < PKV_MEMORY_POOL || options.memory > PKV_MEMORY_NONE)
         return fail(PKV_ERR_INVALID, "groups[%u].memory is %d, none of PKV_MEMORY_*", group, options.memory);
-    if (options.attention == PKV_ATTENTION_WINDOW)
-        return fail(PKV_ERR_UNSUPPORTED, "groups[%u]: window attention is not supported in this version", group);
-    if (options.attention != PKV_ATTENTION_FULL)
+    if (options.attention != PKV_ATTENTION_FULL && options.attention != PKV_ATTENTION_WINDOW)
         return fail(PKV_ERR_INVALID, "groups[%u].attention is %d, none of PKV_ATTENTION_*", group, options.attention);
-    if (options.window != 0 || options.sinks != 0)
+    if (options.attention == PKV_ATTENTION_FULL && (options.window != 0 || options.sinks != 0))
         return fail(PKV_ERR_INVALID, "groups[%u]: window %u, sinks %u go with PKV_ATTENTION_WINDOW", group, options.window,
                     options.sinks);
-    if (options.reserved != 0) return fail(PKV_ERR_INVALID, "groups[%u].reserved is not 0", group);
+    if (options.attention == PKV_ATTENTION_WINDOW && options.window == 0)
+        return fail(PKV_ERR_INVALID, "groups[%u]: PKV_ATTENTION_WINDOW needs a window of at least 1 token", group);
+    if (options.memory == PKV_MEMORY_CALLER && options.arrangement != PKV_PAGE_MAJOR)
+        return fail(PKV_ERR_INVALID, "groups[%u].arrangement is for a pool's own memory: the caller's has k_base and strides",
+                    group);
+    if (options.reserved != 0) return fail(PKV_ERR_UNSUPPORTED, "groups[%u].reserved is not 0", group);
     return PKV_OK;
+}
+
+bool is_scaled(int32_t dtype) {
+    return dtype == PKV_DTYPE_F8_E4M3 || dtype == PKV_DTYPE_F8_E5M2 || dtype == PKV_DTYPE_I8;
+}
+
+pkv_status copy_scales(uint32_t group, const char *name, const float *in, uint64_t count, std::vector<float> &out) {
+    if (in == nullptr) return fail(PKV_ERR_INVALID, "groups[%u].%s is NULL", group, name);
+    for (uint64_t i = 0; i < count; ++i)
+        if (!(in[i] > 0.0f) || std::isinf(in[i]))
+            return fail(PKV_ERR_INVALID, "groups[%u].%s[%" PRIu64 "] is %g, not above 0", group, name, i,
+                        static_cast<double>(in[i]));
+    out.assign(in, in + count);
+    return PKV_OK;
+}
+
+pkv_status set_scales(const pkv_group_options &options, uint32_t group, Geometry &geometry) {
+    if (options.scales < PKV_SCALES_NONE || options.scales > PKV_SCALES_TOKEN_HEAD)
+        return fail(PKV_ERR_INVALID, "groups[%u].scales is %d, none of PKV_SCALES_*", group, options.scales);
+    if (options.scales != PKV_SCALES_NONE && !is_scaled(options.dtype))
+        return fail(PKV_ERR_INVALID, "groups[%u]: scales %d need an fp8 or int8 dtype, not %d", group, options.scales,
+                    options.dtype);
+    geometry.scales = options.scales;
+    if (options.scales == PKV_SCALES_NONE || options.scales == PKV_SCALES_TOKEN_HEAD) {
+        if (options.k_scales != nullptr || options.v_scales != nullptr)
+            return fail(PKV_ERR_INVALID, "groups[%u]: k_scales and v_scales go with PKV_SCALES_TENSOR and PKV_SCALES_HEAD",
+                        group);
+        return PKV_OK;
+    }
+    const bool has_v = geometry.v_row_bytes != 0;
+    if (!has_v && options.v_scales != nullptr)
+        return fail(PKV_ERR_INVALID, "groups[%u]: v_scales are given, but there is no V", group);
+    const uint64_t count = uint64_t{geometry.num_layers} * (options.scales == PKV_SCALES_HEAD ? geometry.heads : 1);
+    PKV_TRY(copy_scales(group, "k_scales", options.k_scales, count, geometry.k_scales));
+    return has_v ? copy_scales(group, "v_scales", options.v_scales, count, geometry.v_scales) : PKV_OK;
 }
 
 } // namespace
@@ -199,6 +238,11 @@ uint64_t dtype_bytes(int32_t dtype) {
     case PKV_DTYPE_I8: return 1;
     default: return 0;
     }
+}
+
+uint64_t flat_row_bytes(const Geometry &geometry, int32_t dtype, uint64_t stored_row_bytes) {
+    if (dtype == geometry.dtype) return stored_row_bytes;
+    return stored_row_bytes / dtype_bytes(geometry.dtype) * dtype_bytes(dtype);
 }
 
 pkv_status make_geometry(const pkv_group_options &options, uint32_t group, uint32_t page_tokens, Geometry &geometry) {
@@ -223,6 +267,12 @@ pkv_status make_geometry(const pkv_group_options &options, uint32_t group, uint3
     PKV_TRY(check_shard(group, "layer", options.first_layer, options.num_layers, geometry.total_layers));
     PKV_TRY(check_shard(group, "head", options.first_head, options.num_kv_heads, geometry.total_heads));
     PKV_TRY(set_row_bytes(options, group, geometry));
+    PKV_TRY(set_scales(options, group, geometry));
+    PKV_TRY(check_range(group, "aux_bytes", options.aux_bytes, 0, uint64_t{1} << 20));
+    geometry.attention = options.attention;
+    geometry.window = options.window;
+    geometry.sinks = options.sinks;
+    geometry.aux_bytes = options.aux_bytes;
     return options.memory == PKV_MEMORY_CALLER ? set_caller_strides(options, group, geometry)
                                                : set_pool_strides(options, group, geometry);
 }

@@ -24,6 +24,11 @@ struct Geometry {
     int32_t layout = 0;
     int32_t arrangement = 0;
     int32_t memory = 0;
+    int32_t attention = 0;
+    uint32_t window = 0; // tokens; 0 for full attention
+    uint32_t sinks = 0;
+    int32_t scales = 0;
+    uint32_t aux_bytes = 0;
     uint64_t max_cached_pages = 0; // UINT64_MAX = no limit
     uint64_t k_row_bytes = 0;
     uint64_t v_row_bytes = 0; // 0 = no V
@@ -33,6 +38,8 @@ struct Geometry {
     uint64_t v_offset = 0;
     uint64_t layer_stride = 0;
     uint64_t memory_bytes = 0;
+    std::vector<float> k_scales; // PKV_SCALES_TENSOR: [layer]; PKV_SCALES_HEAD: [layer, head]
+    std::vector<float> v_scales;
     // Memory of the caller's.
     std::vector<void *> caller_k;
     std::vector<void *> caller_v;
@@ -46,5 +53,8 @@ pkv_status make_geometry(const pkv_group_options &options, uint32_t group, uint3
 
 /// Bytes of an element, 0 for opaque and unknown types.
 uint64_t dtype_bytes(int32_t dtype);
+
+/// Bytes of a row at the caller's, whose element type may be another one than the group's.
+uint64_t flat_row_bytes(const Geometry &geometry, int32_t dtype, uint64_t stored_row_bytes);
 
 } // namespace pkv

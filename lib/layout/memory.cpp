@@ -75,7 +75,38 @@ void PageMemory::place_layers(const Geometry &geometry) {
     }
 }
 
+pkv_status PageMemory::place_scales(const Geometry &geometry) {
+    scales_.resize(geometry.num_layers);
+    const uint64_t sides = geometry.v_row_bytes != 0 ? 2 : 1;
+    const uint64_t side_bytes = uint64_t{geometry.page_tokens} * geometry.heads * sizeof(float);
+    if (geometry.scales == PKV_SCALES_TOKEN_HEAD) {
+        scale_page_stride_ = side_bytes * sides * geometry.num_layers;
+        uint64_t bytes = 0;
+        if (__builtin_mul_overflow(scale_page_stride_, geometry.num_pages, &bytes) || !row_scales_.reserve(bytes))
+            return fail(PKV_ERR_NO_MEMORY, "%" PRIu64 " bytes of scales for %" PRIu64 " pages", scale_page_stride_,
+                        geometry.num_pages);
+    }
+    fixed_scales_ = geometry.k_scales;
+    fixed_scales_.insert(fixed_scales_.end(), geometry.v_scales.begin(), geometry.v_scales.end());
+    const uint64_t per_layer = geometry.scales == PKV_SCALES_HEAD ? geometry.heads : 1;
+    for (uint32_t layer = 0; layer < geometry.num_layers; ++layer)
+        for (uint64_t side = 0; side < sides; ++side) {
+            RowScales &scales = side == 0 ? scales_[layer].k : scales_[layer].v;
+            scales.kind = geometry.scales;
+            scales.heads = geometry.heads;
+            scales.page_stride = scale_page_stride_;
+            if (scale_page_stride_ != 0) scales.rows = row_scales_.data() + (layer * sides + side) * side_bytes;
+            if (!fixed_scales_.empty())
+                scales.fixed = fixed_scales_.data() + side * geometry.k_scales.size() + layer * per_layer;
+        }
+    return PKV_OK;
+}
+
 pkv_status PageMemory::create(const Geometry &geometry, int32_t huge_pages) {
+    page_tokens_ = geometry.page_tokens;
+    aux_bytes_ = geometry.aux_bytes;
+    if (aux_bytes_ != 0 && !aux_.reserve(geometry.num_pages * aux_bytes_))
+        return fail(PKV_ERR_NO_MEMORY, "%u aux bytes for %" PRIu64 " pages", aux_bytes_, geometry.num_pages);
     if (geometry.memory == PKV_MEMORY_NONE) {
         kind_ = PKV_MEMORY_KIND_NONE;
         return PKV_OK;
@@ -84,11 +115,21 @@ pkv_status PageMemory::create(const Geometry &geometry, int32_t huge_pages) {
         kind_ = PKV_MEMORY_KIND_CALLER;
     else
         PKV_TRY(map(geometry.memory_bytes, huge_pages));
+    PKV_TRY(place_scales(geometry));
     place_layers(geometry);
     return PKV_OK;
 }
 
-void PageMemory::fill_page(int32_t page, unsigned char value) const {
+void PageMemory::copy_beside(pkv_page src, pkv_page dst, uint32_t tokens) {
+    for (const LayerScales &layer : scales_)
+        for (const RowScales *side : {&layer.k, &layer.v})
+            if (side->rows != nullptr)
+                std::memcpy(side->row(static_cast<uint64_t>(dst), 0, 0), side->row(static_cast<uint64_t>(src), 0, 0),
+                            uint64_t{tokens} * side->heads * sizeof(float));
+    if (aux_bytes_ != 0 && tokens == page_tokens_) std::memcpy(aux(dst), aux(src), aux_bytes_);
+}
+
+void PageMemory::fill_page(pkv_page page, unsigned char value) {
     for (const LayerRows &layer : layers_)
         for (const PagedRows *rows : {&layer.k, &layer.v}) {
             if (rows->row_bytes == 0) continue;
@@ -96,6 +137,8 @@ void PageMemory::fill_page(int32_t page, unsigned char value) const {
                 for (uint32_t head = 0; head < rows->heads; ++head)
                     std::memset(rows->row(static_cast<uint64_t>(page), token, head), value, rows->row_bytes);
         }
+    if (scale_page_stride_ != 0)
+        std::memset(row_scales_.data() + static_cast<uint64_t>(page) * scale_page_stride_, value, scale_page_stride_);
 }
 
 } // namespace pkv

@@ -4,14 +4,17 @@
 
 #include "core/options.h"
 #include "core/status.h"
+#include "tensor/convert.h"
 #include "tensor/kernels.h"
 
 #include <algorithm>
 #include <cinttypes>
+#include <cstring>
 
 namespace pkv {
 namespace {
 
+/// K or V: what the checks need to know of the stored rows.
 struct Side {
     const char *name;
     uint64_t row_bytes;
@@ -34,111 +37,179 @@ bool overlaps(const FlatRows &rows, uint64_t row_bytes, uint64_t heads, uint64_t
 }
 
 pkv_status flat_rows(const pkv_tensor &tensor, const Geometry &geometry, const Side &side, uint64_t count, bool target,
-                     FlatRows &rows) {
+                     CallerRows &out) {
     pkv_tensor known;
     PKV_TRY(read_struct(&tensor, known, side.name));
-    if (known.dtype != geometry.dtype)
-        return fail(known.dtype >= PKV_DTYPE_F32 && known.dtype <= PKV_DTYPE_OPAQUE ? PKV_ERR_UNSUPPORTED : PKV_ERR_INVALID,
-                    "%s: dtype %d is not the group's %d", side.name, known.dtype, geometry.dtype);
-    if (known.reserved != 0) return fail(PKV_ERR_INVALID, "%s: reserved is not 0", side.name);
+    out.dtype = known.dtype;
+    if (known.dtype < PKV_DTYPE_F32 || known.dtype > PKV_DTYPE_OPAQUE)
+        return fail(PKV_ERR_INVALID, "%s: dtype %d is none of PKV_DTYPE_*", side.name, known.dtype);
+    if (known.dtype != geometry.dtype && !tensor::converts(geometry.dtype, known.dtype))
+        return fail(PKV_ERR_UNSUPPORTED, "%s: dtype %d does not convert to the group's %d", side.name, known.dtype,
+                    geometry.dtype);
+    if (!target && known.dtype == geometry.dtype && geometry.scales == PKV_SCALES_TOKEN_HEAD)
+        return fail(PKV_ERR_UNSUPPORTED, "%s: rows of the group's own dtype %d come without the scales that it keeps for each",
+                    side.name, known.dtype);
+    if (known.reserved != 0) return fail(PKV_ERR_UNSUPPORTED, "%s: reserved is not 0", side.name);
     if (known.num_tokens < count)
         return fail(PKV_ERR_INVALID, "%s: %" PRIu64 " rows are needed, num_tokens is %" PRIu64, side.name, count,
                     known.num_tokens);
     if (count == 0) return PKV_OK;
     if (known.data == nullptr) return fail(PKV_ERR_INVALID, "%s: data is NULL", side.name);
+    const uint64_t row_bytes = flat_row_bytes(geometry, known.dtype, side.row_bytes);
+    FlatRows &rows = out.rows;
     rows.base = static_cast<std::byte *>(known.data);
-    rows.head_stride = known.head_stride != 0 ? known.head_stride : side.row_bytes;
-    rows.token_stride = known.token_stride != 0 ? known.token_stride : geometry.heads * side.row_bytes;
+    rows.head_stride = known.head_stride != 0 ? known.head_stride : row_bytes;
+    rows.token_stride = known.token_stride != 0 ? known.token_stride : geometry.heads * row_bytes;
     uint64_t heads_reach = 0;
     uint64_t reach = 0;
-    if (!reaches(rows.head_stride, geometry.heads, side.row_bytes, heads_reach) ||
+    if (!reaches(rows.head_stride, geometry.heads, row_bytes, heads_reach) ||
         !reaches(rows.token_stride, count, heads_reach, reach) || reach > uint64_t{1} << 56)
         return fail(PKV_ERR_INVALID, "%s: %" PRIu64 " tokens at stride %" PRIu64 ", heads at %" PRIu64 " pass 2^56 bytes",
                     side.name, count, rows.token_stride, rows.head_stride);
-    if (target && overlaps(rows, side.row_bytes, geometry.heads, count))
+    if (target && overlaps(rows, row_bytes, geometry.heads, count))
         return fail(PKV_ERR_INVALID,
                     "%s: rows of %" PRIu64 " bytes at token stride %" PRIu64 " and head stride %" PRIu64 " overlap",
-                    side.name, side.row_bytes, rows.token_stride, rows.head_stride);
+                    side.name, row_bytes, rows.token_stride, rows.head_stride);
     return PKV_OK;
 }
 
 } // namespace
 
-pkv_status Pool::need_memory() const {
-    if (!memory_.exists()) return fail(PKV_ERR_UNSUPPORTED, "the pool has ids only (PKV_MEMORY_NONE), no bytes");
+pkv_status Pool::need_memory(uint32_t group) const {
+    if (!memory(group).exists())
+        return fail(PKV_ERR_UNSUPPORTED, "group %u has ids only (PKV_MEMORY_NONE), no bytes", group);
     return PKV_OK;
 }
 
-pkv_status Pool::source_rows(const pkv_tensor *k, const pkv_tensor *v, uint64_t count, FlatRows &k_rows,
-                             FlatRows &v_rows) const {
+pkv_status Pool::source_rows(uint32_t group, const pkv_tensor *k, const pkv_tensor *v, uint64_t count,
+                             CallerTensors &out) const {
+    const Geometry &shape = geometry(group);
+    if (count == 0) return PKV_OK;
     if (k == nullptr) return fail(PKV_ERR_INVALID, "k is NULL");
-    if ((v == nullptr) != (geometry_.v_row_bytes == 0))
+    if ((v == nullptr) != (shape.v_row_bytes == 0))
         return fail(PKV_ERR_INVALID, v == nullptr ? "v is NULL, but the group has V" : "v is given, but the group has no V");
-    PKV_TRY(flat_rows(*k, geometry_, {"k", geometry_.k_row_bytes}, count, false, k_rows));
-    return v != nullptr ? flat_rows(*v, geometry_, {"v", geometry_.v_row_bytes}, count, false, v_rows) : PKV_OK;
-}
-
-pkv_status Pool::target_rows(const pkv_tensor *k, const pkv_tensor *v, uint64_t count, FlatRows &k_rows,
-                             FlatRows &v_rows) const {
-    if (v != nullptr && geometry_.v_row_bytes == 0) return fail(PKV_ERR_INVALID, "v is given, but the group has no V");
-    if (k != nullptr) PKV_TRY(flat_rows(*k, geometry_, {"k", geometry_.k_row_bytes}, count, true, k_rows));
-    if (v != nullptr) PKV_TRY(flat_rows(*v, geometry_, {"v", geometry_.v_row_bytes}, count, true, v_rows));
+    PKV_TRY(flat_rows(*k, shape, {"k", shape.k_row_bytes}, count, false, out.k));
+    out.v.dtype = out.k.dtype;
+    if (v != nullptr) PKV_TRY(flat_rows(*v, shape, {"v", shape.v_row_bytes}, count, false, out.v));
     return PKV_OK;
 }
 
-pkv_status Pool::write(uint32_t layer, std::span<const pkv_slot> slots, const pkv_tensor *k, const pkv_tensor *v) {
-    PKV_TRY(need_memory());
-    FlatRows k_rows;
-    FlatRows v_rows;
-    PKV_TRY(source_rows(k, v, slots.size(), k_rows, v_rows));
-    const uint64_t num_slots = pages_.size() * page_tokens_;
-    {
-        const Lock lock(mutex_);
-        uint64_t page_begin = 0; // the page that was checked last: slots mostly come in runs
-        uint64_t page_end = 0;
-        for (uint64_t i = 0; i < slots.size(); ++i) {
-            if (slots[i] < 0) continue;
-            const auto slot = static_cast<uint64_t>(slots[i]);
-            if (slot >= page_begin && slot < page_end) continue;
-            if (slot >= num_slots)
-                return fail(PKV_ERR_INVALID, "slots[%" PRIu64 "] is %" PRIu64 ", not below %" PRIu64, i, slot, num_slots);
-            const auto page = static_cast<pkv_page>(slot / page_tokens_);
-            if (pages_.count(page) == 0 || pages_.published(page))
-                return fail(PKV_ERR_STATE, "slots[%" PRIu64 "] is in page %d, which %s", i, page,
-                            pages_.count(page) == 0 ? "nobody holds" : "is published");
-            page_begin = static_cast<uint64_t>(page) * page_tokens_;
-            page_end = page_begin + page_tokens_;
-        }
+pkv_status Pool::target_rows(uint32_t group, const pkv_tensor *k, const pkv_tensor *v, uint64_t count,
+                             CallerTensors &out) const {
+    const Geometry &shape = geometry(group);
+    if (v != nullptr && shape.v_row_bytes == 0) return fail(PKV_ERR_INVALID, "v is given, but the group has no V");
+    if (k != nullptr) PKV_TRY(flat_rows(*k, shape, {"k", shape.k_row_bytes}, count, true, out.k));
+    if (v != nullptr) PKV_TRY(flat_rows(*v, shape, {"v", shape.v_row_bytes}, count, true, out.v));
+    return PKV_OK;
+}
+
+tensor::Conversion Pool::conversion(uint32_t group, uint32_t layer, int32_t flat_dtype) const {
+    const Geometry &shape = geometry(group);
+    const uint64_t element = dtype_bytes(shape.dtype);
+    return {shape.dtype, flat_dtype, shape.k_row_bytes / element, shape.v_row_bytes / element, memory(group).scales(layer)};
+}
+
+namespace {
+
+/// Runs `move` for the sides that have the stored type and `convert` for those that have another: once when both agree.
+template <class Move, class Convert>
+void by_dtype(const CallerTensors &rows, int32_t stored, Move &&move, Convert &&convert) {
+    const FlatRows none{};
+    const bool k_equal = rows.k.rows.base == nullptr || rows.k.dtype == stored;
+    const bool v_equal = rows.v.rows.base == nullptr || rows.v.dtype == stored;
+    if (k_equal && v_equal) {
+        move(rows.k.rows, rows.v.rows);
+    } else if (!k_equal && !v_equal && rows.k.dtype == rows.v.dtype) {
+        convert(rows.k.dtype, rows.k.rows, rows.v.rows);
+    } else {
+        k_equal ? move(rows.k.rows, none) : convert(rows.k.dtype, rows.k.rows, none);
+        v_equal ? move(none, rows.v.rows) : convert(rows.v.dtype, none, rows.v.rows);
     }
-    if (!slots.empty()) tensor::write_slots(memory_.layer(layer), slots, k_rows, v_rows, workers_.get());
+}
+
+} // namespace
+
+void Pool::write_rows(uint32_t group, uint32_t layer, std::span<const pkv_slot> slots, const CallerTensors &rows) const {
+    if (slots.empty()) return;
+    const LayerRows &stored = memory(group).layer(layer);
+    by_dtype(
+        rows, geometry(group).dtype,
+        [&](const FlatRows &k, const FlatRows &v) { tensor::write_slots(stored, slots, k, v, workers()); },
+        [&](int32_t dtype, const FlatRows &k, const FlatRows &v) {
+            tensor::write_converted(stored, conversion(group, layer, dtype), slots, k, v, workers());
+        });
+}
+
+void Pool::read_rows(uint32_t group, uint32_t layer, const pkv_page *list, uint64_t first, uint64_t count,
+                     const CallerTensors &rows) const {
+    if (count == 0) return;
+    const LayerRows &stored = memory(group).layer(layer);
+    by_dtype(
+        rows, geometry(group).dtype,
+        [&](const FlatRows &k, const FlatRows &v) {
+            tensor::gather_pages(stored, list, first, count, k, v, workers());
+        },
+        [&](int32_t dtype, const FlatRows &k, const FlatRows &v) {
+            tensor::gather_converted(stored, conversion(group, layer, dtype), list, first, count, k, v, workers());
+        });
+}
+
+pkv_status Pool::write(uint32_t group, uint32_t layer, std::span<const pkv_slot> slots, const pkv_tensor *k,
+                       const pkv_tensor *v) {
+    PKV_TRY(need_memory(group));
+    CallerTensors rows;
+    PKV_TRY(source_rows(group, k, v, slots.size(), rows));
+    PKV_TRY(check_slots(group, slots));
+    write_rows(group, layer, slots, rows);
     return PKV_OK;
 }
 
-pkv_status Pool::gather(uint32_t layer, std::span<const pkv_page> pages, uint64_t first, uint64_t count,
+pkv_status Pool::check_slots(uint32_t group, std::span<const pkv_slot> slots) {
+    const Lock lock(mutex_);
+    const PageSet &set = pages(group);
+    const uint64_t num_slots = set.size() * page_tokens_;
+    uint64_t page_begin = 0; // the page that was checked last: slots mostly come in runs
+    uint64_t page_end = 0;
+    for (uint64_t i = 0; i < slots.size(); ++i) {
+        if (slots[i] < 0) continue;
+        const auto slot = static_cast<uint64_t>(slots[i]);
+        if (slot >= page_begin && slot < page_end) continue;
+        if (slot >= num_slots)
+            return fail(PKV_ERR_INVALID, "slots[%" PRIu64 "] is %" PRIu64 ", not below %" PRIu64, i, slot, num_slots);
+        const auto page = static_cast<pkv_page>(slot / page_tokens_);
+        if (set.count(page) == 0 || set.published(page))
+            return fail(PKV_ERR_STATE, "slots[%" PRIu64 "] is in page %d, which %s", i, page,
+                        set.count(page) == 0 ? "nobody holds" : "is published");
+        page_begin = static_cast<uint64_t>(page) * page_tokens_;
+        page_end = page_begin + page_tokens_;
+    }
+    return PKV_OK;
+}
+
+pkv_status Pool::gather(uint32_t group, uint32_t layer, std::span<const pkv_page> list, uint64_t first, uint64_t count,
                         const pkv_tensor *k, const pkv_tensor *v) {
-    PKV_TRY(need_memory());
+    PKV_TRY(need_memory(group));
     uint64_t end = 0;
-    if (__builtin_add_overflow(first, count, &end) || blocks_for(end, page_tokens_) > pages.size())
+    if (__builtin_add_overflow(first, count, &end) || blocks_for(end, page_tokens_) > list.size())
         return fail(PKV_ERR_INVALID, "tokens %" PRIu64 " + %" PRIu64 " are not inside %zu pages of %u", first, count,
-                    pages.size(), page_tokens_);
-    FlatRows k_rows;
-    FlatRows v_rows;
-    PKV_TRY(target_rows(k, v, count, k_rows, v_rows));
+                    list.size(), page_tokens_);
+    CallerTensors rows;
+    PKV_TRY(target_rows(group, k, v, count, rows));
     if (count == 0) return PKV_OK;
     {
         const Lock lock(mutex_);
+        const PageSet &set = pages(group);
         for (uint64_t block = first / page_tokens_; block <= (end - 1) / page_tokens_; ++block) {
-            if (!in_range(pages[block])) return no_such_page(pages[block]);
-            if (pages_.count(pages[block]) == 0)
-                return fail(PKV_ERR_STATE, "page %d is held by nobody", pages[block]);
+            if (!set.in_range(list[block])) return no_such_page(group, list[block]);
+            if (set.count(list[block]) == 0) return fail(PKV_ERR_STATE, "page %d is held by nobody", list[block]);
         }
     }
-    tensor::gather_pages(memory_.layer(layer), pages.data(), first, count, k_rows, v_rows, workers_.get());
+    read_rows(group, layer, list.data(), first, count, rows);
     return PKV_OK;
 }
 
-pkv_status Pool::copy_pages(std::span<const pkv_page> src, std::span<const pkv_page> dst) {
-    PKV_TRY(need_memory());
+pkv_status Pool::copy_pages(uint32_t group, std::span<const pkv_page> src, std::span<const pkv_page> dst) {
+    PKV_TRY(need_memory(group));
     std::vector<pkv_page> targets(dst.begin(), dst.end());
     std::sort(targets.begin(), targets.end());
     if (const auto twice = std::adjacent_find(targets.begin(), targets.end()); twice != targets.end())
@@ -148,22 +219,42 @@ pkv_status Pool::copy_pages(std::span<const pkv_page> src, std::span<const pkv_p
             return fail(PKV_ERR_INVALID, "page %d is both source and destination", page);
     {
         const Lock lock(mutex_);
+        const PageSet &set = pages(group);
         for (uint64_t i = 0; i < src.size(); ++i) {
-            if (!in_range(src[i])) return no_such_page(src[i]);
-            if (!in_range(dst[i])) return no_such_page(dst[i]);
-            if (pages_.count(src[i]) == 0) return fail(PKV_ERR_STATE, "page %d is held by nobody", src[i]);
-            if (pages_.count(dst[i]) == 0 || pages_.published(dst[i]))
+            if (!set.in_range(src[i])) return no_such_page(group, src[i]);
+            if (!set.in_range(dst[i])) return no_such_page(group, dst[i]);
+            if (set.count(src[i]) == 0) return fail(PKV_ERR_STATE, "page %d is held by nobody", src[i]);
+            if (set.count(dst[i]) == 0 || set.published(dst[i]))
                 return fail(PKV_ERR_STATE, "page %d, a destination, %s", dst[i],
-                            pages_.count(dst[i]) == 0 ? "is held by nobody" : "is published");
+                            set.count(dst[i]) == 0 ? "is held by nobody" : "is published");
         }
     }
-    for (uint64_t i = 0; i < src.size(); ++i) copy_page_bytes(src[i], dst[i]);
+    for (uint64_t i = 0; i < src.size(); ++i) copy_page_bytes(group, src[i], dst[i], page_tokens_);
     return PKV_OK;
 }
 
-void Pool::copy_page_bytes(pkv_page src, pkv_page dst) const {
-    for (uint32_t layer = 0; layer < memory_.num_layers(); ++layer)
-        tensor::copy_page(memory_.layer(layer), src, dst, page_tokens_);
+void Pool::move_row(uint32_t group, pkv_slot src, pkv_slot dst) const {
+    const PageMemory &bytes = memory(group);
+    const uint64_t src_page = static_cast<uint64_t>(src) / page_tokens_;
+    const uint64_t dst_page = static_cast<uint64_t>(dst) / page_tokens_;
+    const uint64_t src_token = static_cast<uint64_t>(src) % page_tokens_;
+    const uint64_t dst_token = static_cast<uint64_t>(dst) % page_tokens_;
+    for (uint32_t layer = 0; layer < bytes.num_layers(); ++layer) {
+        for (const PagedRows *rows : {&bytes.layer(layer).k, &bytes.layer(layer).v})
+            for (uint32_t head = 0; rows->row_bytes != 0 && head < rows->heads; ++head)
+                std::memcpy(rows->row(dst_page, dst_token, head), rows->row(src_page, src_token, head), rows->row_bytes);
+        for (const RowScales *scales : {&bytes.scales(layer).k, &bytes.scales(layer).v})
+            if (scales->rows != nullptr)
+                std::memcpy(scales->row(dst_page, dst_token, 0), scales->row(src_page, src_token, 0),
+                            scales->heads * sizeof(float));
+    }
+}
+
+void Pool::copy_page_bytes(uint32_t group, pkv_page src, pkv_page dst, uint32_t tokens) const {
+    PageMemory &bytes = groups_[group].memory;
+    for (uint32_t layer = 0; layer < bytes.num_layers(); ++layer)
+        tensor::copy_page(bytes.layer(layer), src, dst, tokens);
+    bytes.copy_beside(src, dst, tokens);
 }
 
 } // namespace pkv

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pages of one layer group: counts, the free pages, and the order in which cached pages are evicted.
 //
-// A page is free (count 0, no node), held (count > 0) or cached (count 0, with a node of the prefix index). Cached pages are
-// in one of two lists. `recent` is in order of release. `parked` holds pages that came up for eviction while blocks hang
-// under theirs: those go first; a parked page returns to the old end of `recent` when its last child is gone, which is its
-// right place, since everything that was older went before it. So every step is O(1), whatever the pool's size.
+// A page is free (count 0, no node), held (count > 0) or cached (count 0, with a node of the prefix index). A cached page is
+// in one list:
 //
-// Not thread-safe: the pool's mutex guards it.
+//   passed    blocks that a window has passed: evicted first
+//   one for each priority, 0 to 100, in order of release: evicted from the lowest priority's old end
+//   parked    pages that came up for eviction while blocks hang under theirs: those go first, and here, too, descendants
+//             stand before ancestors. A parked page returns to the old end of its priority's list when its last child is
+//             gone, which is its right place: all that was older went before it
+//   pinned    never evicted
+//
+// So every step is O(1), whatever the pool's size. Not thread-safe: the pool's mutex guards it.
 #pragma once
 
 #include "core/virtual_array.h"
@@ -15,6 +20,16 @@
 #include <pagedkv/types.h>
 
 namespace pkv {
+
+/// Lists of cached pages; `priority` + p is the list of priority p.
+struct PageList {
+    static constexpr uint32_t none = 0;
+    static constexpr uint32_t parked = 1;
+    static constexpr uint32_t pinned = 2;
+    static constexpr uint32_t passed = 3;
+    static constexpr uint32_t priority = 4;
+    static constexpr uint32_t count = priority + 101;
+};
 
 struct alignas(32) PageMeta {
     uint32_t count;
@@ -25,16 +40,18 @@ struct alignas(32) PageMeta {
     uint32_t unused[3];
 };
 
-enum class PageList : uint32_t { none = 0, recent = 1, parked = 2 };
-
 class PageSet {
   public:
     pkv_status create(uint64_t num_pages);
 
     uint64_t size() const { return size_; }
     uint64_t free_count() const { return num_free_stack_ + (size_ - fresh_); }
-    uint64_t cached_count() const { return lists_[1].length + lists_[2].length; }
-    uint64_t held_count() const { return size_ - free_count() - cached_count(); }
+    uint64_t cached_count() const { return cached_; }
+    uint64_t pinned_count() const { return lists_[PageList::pinned].length; }
+    /// Pages that can be had: free, or evictable.
+    uint64_t room() const { return free_count() + cached_ - pinned_count(); }
+    uint64_t held_count() const { return size_ - free_count() - cached_; }
+    bool in_range(pkv_page page) const { return page >= 0 && static_cast<uint64_t>(page) < size_; }
 
     uint32_t count(pkv_page page) const { return meta(page).count; }
     prefix::NodeId node(pkv_page page) const {
@@ -56,17 +73,22 @@ class PageSet {
     /// Bare arithmetic on a count, for a check that is undone again.
     void drop_count(pkv_page page) { --meta(page).count; }
     void restore_count(pkv_page page) { ++meta(page).count; }
-    void cache(pkv_page page) { push_newest(page, PageList::recent); }
     void set_free(pkv_page page);
 
-    /// The next page for eviction, PKV_NO_PAGE when none is in `recent`.
-    pkv_page oldest() const { return lists_[1].oldest == 0 ? PKV_NO_PAGE : id(lists_[1].oldest); }
-    pkv_page oldest_parked() const { return lists_[2].oldest == 0 ? PKV_NO_PAGE : id(lists_[2].oldest); }
-    void park(pkv_page page);
-    void unpark(pkv_page page);
-    bool parked(pkv_page page) const { return meta(page).list == static_cast<uint32_t>(PageList::parked); }
+    /// Puts a page without a count at the new end of a list.
+    void cache(pkv_page page, uint32_t list) { push_before(page, list, 0); }
+    /// Moves a cached page to the new end, or to the old end, of another list.
+    void move_newest(pkv_page page, uint32_t list);
+    void move_oldest(pkv_page page, uint32_t list);
+    /// Moves a cached page to the parked ones: right before `next`, or behind all if that is PKV_NO_PAGE.
+    void park(pkv_page page, pkv_page next);
     /// Takes a cached page out of its list.
     void unlink(pkv_page page);
+    uint32_t list_of(pkv_page page) const { return meta(page).list; }
+
+    /// The next page for eviction, parked and pinned ones aside; PKV_NO_PAGE when there is none.
+    pkv_page victim() const;
+    pkv_page oldest_parked() const { return oldest(PageList::parked); }
 
     uint64_t bytes() const; ///< memory in use
 
@@ -81,14 +103,18 @@ class PageSet {
     static uint32_t stored(pkv_page page) { return static_cast<uint32_t>(page) + 1; }
     PageMeta &meta(pkv_page page) { return meta_[static_cast<uint64_t>(page)]; }
     const PageMeta &meta(pkv_page page) const { return meta_[static_cast<uint64_t>(page)]; }
-    void push_newest(pkv_page page, PageList to);
+    pkv_page oldest(uint32_t list) const { return lists_[list].oldest == 0 ? PKV_NO_PAGE : id(lists_[list].oldest); }
+    void push_before(pkv_page page, uint32_t list, uint32_t newer);
+    void count_in(uint32_t list);
 
     uint64_t size_ = 0;
     VirtualArray<PageMeta> meta_;
     VirtualArray<pkv_page> free_stack_; // pages freed, the last one on top
     uint64_t num_free_stack_ = 0;
     uint64_t fresh_ = 0; // pages from here on were never used; they come after the freed ones
-    List lists_[3];
+    uint64_t cached_ = 0;
+    List lists_[PageList::count];
+    uint64_t filled_[2] = {}; // a bit for each list from `passed` on: not empty
 };
 
 } // namespace pkv

@@ -3,6 +3,7 @@
 #include "pool/pool.h"
 
 #include "core/status.h"
+#include "layout/strides.h"
 
 #include <algorithm>
 #include <cinttypes>
@@ -23,6 +24,12 @@ struct Pool::BlockToPublish {
 };
 
 namespace {
+
+constexpr GroupPages no_pages_anywhere = [] {
+    GroupPages pages{};
+    pages.fill(PKV_NO_PAGE);
+    return pages;
+}();
 
 std::span<const pkv_token> block_tokens(std::span<const pkv_token> tokens, uint64_t block, uint32_t page_tokens) {
     return tokens.subspan(block * page_tokens, page_tokens);
@@ -58,7 +65,7 @@ void Pool::likely_keys(const Prompt &prompt, uint64_t max_blocks, std::vector<Ke
     }
 }
 
-/// The verified walk: how many of the keys lead to blocks that are equal in all parts.
+/// The verified walk: how many of the keys lead to blocks that are equal in all parts, then what the groups have of them.
 uint64_t Pool::match(const Prompt &prompt, std::span<const Key> keys, std::vector<NodeId> &nodes) {
     NodeId parent = index_.find_root(prompt.ns);
     if (parent == no_node) return 0;
@@ -70,22 +77,59 @@ uint64_t Pool::match(const Prompt &prompt, std::span<const Key> keys, std::vecto
         parent = index_.find(parent, name, counters_.key_collisions);
         if (parent == no_node) break;
         nodes.push_back(parent);
-        pages_.prefetch(index_.node(parent).page);
+        for (uint32_t group = 0; group < num_groups_; ++group)
+            if (const pkv_page page = index_.page(parent, group); page != PKV_NO_PAGE) pages(group).prefetch(page);
     }
+    nodes.resize(covered_blocks(nodes));
     return nodes.size();
 }
 
-pkv_status Pool::lookup(const Prompt &prompt, uint64_t max_blocks, pkv_page *pages, uint64_t &blocks) {
+/// The longest prefix of a chain that every group can serve: full groups all of it, window groups what they reach from its
+/// end. One pass: for each group, the length of the run of blocks with pages that ends at each block.
+uint64_t Pool::covered_blocks(std::span<const NodeId> nodes) {
+    if (num_groups_ == 1 && groups_[0].full()) {
+        uint64_t blocks = 0;
+        while (blocks < nodes.size() && index_.page(nodes[blocks], 0) != PKV_NO_PAGE) ++blocks;
+        return blocks;
+    }
+    std::array<uint64_t, PKV_MAX_GROUPS> run{};  // blocks with pages, up to this one
+    std::array<uint64_t, PKV_MAX_GROUPS> head{}; // blocks with pages, from the first
+    uint64_t covered = 0;
+    for (uint64_t block = 0; block < nodes.size(); ++block) {
+        bool good = true;
+        for (uint32_t i = 0; i < num_groups_; ++i) {
+            const Group &group = groups_[i];
+            const bool has = index_.page(nodes[block], i) != PKV_NO_PAGE;
+            run[i] = has ? run[i] + 1 : 0;
+            if (has && head[i] == block) ++head[i];
+            if (run[i] == block + 1) continue; // all of it: enough for any kind
+            if (group.full()) return covered;
+            const uint64_t window_blocks = blocks_in_window(group.geometry.window);
+            const uint64_t sink_blocks = blocks_for(group.geometry.sinks, page_tokens_);
+            good = good && run[i] >= std::min(window_blocks, block + 1) && head[i] >= std::min(sink_blocks, block + 1);
+        }
+        if (good) covered = block + 1;
+    }
+    return covered;
+}
+
+/// Blocks that the last `window` tokens of a sequence of whole blocks lie in.
+uint64_t Pool::blocks_in_window(uint64_t window) const { return blocks_for(window, page_tokens_); }
+
+pkv_status Pool::lookup(const Prompt &prompt, uint64_t max_blocks, pkv_page *out, uint64_t capacity, uint64_t &blocks) {
     std::vector<Key> keys;
     likely_keys(prompt, max_blocks, keys);
     std::vector<NodeId> nodes;
     nodes.reserve(keys.size());
     const Lock lock(mutex_);
     blocks = match(prompt, keys, nodes);
-    for (uint64_t i = 0; i < blocks; ++i) {
-        pages[i] = index_.node(nodes[i]).page;
-        pages_.retain(pages[i]);
-    }
+    for (uint32_t group = 0; group < num_groups_; ++group)
+        for (uint64_t i = 0; i < blocks; ++i) {
+            const pkv_page page = index_.page(nodes[i], group);
+            const bool wanted = groups_[group].reaches(i, blocks * page_tokens_);
+            out[group * capacity + i] = wanted ? page : PKV_NO_PAGE;
+            if (wanted) pages(group).retain(page);
+        }
     ++counters_.requests;
     counters_.asked_tokens += prompt.tokens.size();
     counters_.hit_tokens += blocks * page_tokens_;
@@ -101,6 +145,15 @@ pkv_status Pool::probe(const Prompt &prompt, uint64_t max_blocks, uint64_t &bloc
     blocks = match(prompt, keys, nodes);
     ++counters_.probes;
     return PKV_OK;
+}
+
+void Pool::block_keys(const Prompt &prompt, std::span<pkv_key> out) const {
+    Key key = keys_.root(prompt.ns);
+    for (uint64_t block = 0; block < out.size(); ++block) {
+        key = keys_.next(key, block_tokens(prompt.tokens, block, page_tokens_),
+                         prefix::block_extras(prompt.media, block * page_tokens_, page_tokens_));
+        out[block] = {key.low, key.high};
+    }
 }
 
 NodeId Pool::find_or_make_root(const prefix::Digest &digest) {
@@ -130,41 +183,63 @@ std::vector<Pool::BlockToPublish> Pool::name_blocks(std::span<const pkv_token> t
     return blocks;
 }
 
-/// Publishes one block under `parent`, or finds it published; returns its node. no_node: the page has another name, which
-/// its holder gave it through pkv_pool_publish.
-NodeId Pool::publish_block(NodeId parent, const BlockName &name, Extras &extras, uint64_t block, pkv_page page) {
-    NodeId id = index_.find(parent, name, counters_.key_collisions);
-    if (id == no_node) {
-        if (pages_.published(page)) return no_node;
-        id = index_.insert(parent, name, std::move(extras), static_cast<uint32_t>(block), page);
-        pages_.set_node(page, id);
-        ++counters_.published_blocks;
-        return id;
-    }
-    const pkv_page owner = index_.node(id).page;
-    if (owner == page) return id;
-    ++counters_.duplicate_blocks;
-    if (pages_.count(owner) == 0 && !pages_.published(page)) {
+void Pool::record(int32_t kind, uint32_t group, NodeId node) {
+    if (clearing_) return;
+    const prefix::Node &item = index_.node(node);
+    const Key &parent = index_.key_of(item.parent);
+    events_.record(kind, group, {item.key.low, item.key.high}, {parent.low, parent.high}, item.block);
+}
+
+/// The node of a block under `parent`, made if it does not exist. no_node when one of the pages for it has another name,
+/// which its holder gave it through pkv_pool_publish.
+NodeId Pool::publish_node(NodeId parent, const BlockName &name, Extras &extras, uint64_t block, const GroupPages &list) {
+    const NodeId id = index_.find(parent, name, counters_.key_collisions);
+    for (uint32_t group = 0; group < num_groups_; ++group)
+        if (list[group] != PKV_NO_PAGE && pages(group).published(list[group]) && pages(group).node(list[group]) != id)
+            return no_node;
+    if (id != no_node) return id;
+    ++counters_.published_blocks;
+    return index_.insert(parent, name, std::move(extras), static_cast<uint32_t>(block));
+}
+
+/// Publishes a held page as a block's page of a group. False when the block has another page already, which somebody holds;
+/// with `share` that one is taken in place of `page`, which becomes free.
+bool Pool::publish_page(NodeId node, uint32_t group, pkv_page &page, bool share) {
+    PageSet &set = pages(group);
+    const pkv_page owner = index_.page(node, group);
+    if (owner == page) return true;
+    if (owner != PKV_NO_PAGE) {
+        ++counters_.duplicate_blocks;
+        if (share && set.count(page) == 1 && !set.published(page)) {
+            ++counters_.shared_duplicates;
+            set.retain(owner);
+            release_one(group, page);
+            page = owner;
+            return true;
+        }
+        if (set.count(owner) != 0 || set.published(page)) return false;
         // Nobody holds the page that has the name: the one in use takes it over, the other is free memory again.
-        pages_.unlink(owner);
-        pages_.set_node(owner, no_node);
-        make_free(owner);
-        index_.node(id).page = page;
-        pages_.set_node(page, id);
+        set.unlink(owner);
+        detach_page(node, group);
+        make_free(group, owner);
     }
-    return id;
+    index_.set_page(node, group, page);
+    set.set_node(page, node);
+    record(PKV_EVENT_STORED, group, node);
+    return true;
 }
 
 /// Everything that can be wrong with Pool::publish(); finds the node that the first block hangs under.
-pkv_status Pool::check_publish(const Prompt &prompt, uint64_t first_block, std::span<const pkv_page> pages,
+pkv_status Pool::check_publish(uint32_t group, const Prompt &prompt, uint64_t first_block, std::span<const pkv_page> list,
                                std::span<const BlockToPublish> blocks, NodeId &parent) {
-    for (const pkv_page page : pages) {
-        if (!in_range(page)) return no_such_page(page);
-        if (pages_.count(page) == 0) return fail(PKV_ERR_STATE, "page %d is held by nobody", page);
+    const PageSet &set = pages(group);
+    for (const pkv_page page : list) {
+        if (!set.in_range(page)) return no_such_page(group, page);
+        if (set.count(page) == 0) return fail(PKV_ERR_STATE, "page %d is held by nobody", page);
     }
     parent = index_.find_root(prompt.ns);
     NodeId at = parent;
-    for (uint64_t block = 0; block < first_block + pages.size(); ++block) {
+    for (uint64_t block = 0; block < first_block + list.size(); ++block) {
         const BlockToPublish &item = blocks[block];
         if (at != no_node)
             at = index_.find(at, {item.key, block_tokens(prompt.tokens, block, page_tokens_), item.extras.get()},
@@ -176,17 +251,18 @@ pkv_status Pool::check_publish(const Prompt &prompt, uint64_t first_block, std::
             parent = at;
             continue;
         }
-        const pkv_page page = pages[block - first_block];
-        if (pages_.published(page) && pages_.node(page) != at)
+        const pkv_page page = list[block - first_block];
+        if (set.published(page) && set.node(page) != at)
             return fail(PKV_ERR_STATE, "page %d is published already, as block %u of another prefix", page,
-                        index_.node(pages_.node(page)).block);
+                        index_.node(set.node(page)).block);
     }
     return PKV_OK;
 }
 
-pkv_status Pool::publish(const Prompt &prompt, uint64_t first_block, std::span<const pkv_page> pages, pkv_page *owner) {
-    const uint64_t end = first_block + pages.size();
-    std::vector<pkv_page> sorted(pages.begin(), pages.end());
+pkv_status Pool::publish(uint32_t group, const Prompt &prompt, uint64_t first_block, std::span<const pkv_page> list,
+                         pkv_page *owner) {
+    const uint64_t end = first_block + list.size();
+    std::vector<pkv_page> sorted(list.begin(), list.end());
     std::sort(sorted.begin(), sorted.end());
     if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
         return fail(PKV_ERR_INVALID, "page %d is listed twice", *twice);
@@ -194,47 +270,70 @@ pkv_status Pool::publish(const Prompt &prompt, uint64_t first_block, std::span<c
 
     const Lock lock(mutex_);
     NodeId parent = no_node;
-    PKV_TRY(check_publish(prompt, first_block, pages, blocks, parent));
+    PKV_TRY(check_publish(group, prompt, first_block, list, blocks, parent));
+    reserve_timers(list.size());
     if (parent == no_node) parent = find_or_make_root(prompt.ns);
-    for (uint64_t i = 0; i < pages.size(); ++i) {
+    for (uint64_t i = 0; i < list.size(); ++i) {
         const uint64_t block = first_block + i;
         BlockToPublish &item = blocks[block];
         // The name borrows the extras that insert() takes over: the string itself stays where it is.
         const BlockName name{item.key, block_tokens(prompt.tokens, block, page_tokens_), item.extras.get()};
-        parent = publish_block(parent, name, item.extras, block, pages[i]);
-        if (owner != nullptr) owner[i] = index_.node(parent).page;
+        const uint64_t before = counters_.published_blocks;
+        pkv_page page = list[i];
+        GroupPages one = no_pages_anywhere;
+        one[group] = page;
+        parent = publish_node(parent, name, item.extras, block, one);
+        publish_page(parent, group, page, false);
+        if (counters_.published_blocks != before) apply_published_retention(parent, {});
+        if (owner != nullptr) owner[i] = index_.page(parent, group);
     }
     return PKV_OK;
 }
 
-void Pool::publish_sequence(std::span<const pkv_token> tokens, std::span<const prefix::Media> media,
-                            std::span<const pkv_page> pages, uint64_t end, Frontier &frontier) {
+bool Pool::publish_sequence(std::span<const pkv_token> tokens, std::span<const prefix::Media> media, BlockLists &lists,
+                            uint64_t end, bool share, std::span<const RetentionRange> retention, Frontier &frontier) {
+    bool replaced = false;
     // Twice at most: once from the frontier, and if the frontier's block was evicted meanwhile, once from the start.
     for (int attempt = 0; attempt < 2 && frontier.blocks < end; ++attempt) {
         std::vector<BlockToPublish> blocks = name_blocks(tokens, media, frontier.key, frontier.blocks, end);
         const Lock lock(mutex_);
-        if (index_.root(frontier.root).dead) return; // cleared: nothing of this sequence may be found any more
+        if (index_.root(frontier.root).dead) return replaced; // cleared: nothing of this sequence may be found any more
         if (frontier.blocks > 0 && index_.node(frontier.node).generation != frontier.generation) {
             frontier = Frontier{frontier.root, 0, index_.root(frontier.root).key, no_node, 0};
             continue;
         }
+        reserve_timers(end - frontier.blocks);
         NodeId parent = frontier.blocks > 0 ? frontier.node : frontier.root;
         const uint64_t first = frontier.blocks;
         for (uint64_t block = first; block < end; ++block) {
+            GroupPages own = no_pages_anywhere;
+            for (uint32_t group = 0; group < num_groups_; ++group) own[group] = lists[group][block];
             BlockToPublish &item = blocks[block - first];
             const BlockName name{item.key, block_tokens(tokens, block, page_tokens_), item.extras.get()};
-            parent = publish_block(parent, name, item.extras, block, pages[block]);
-            if (parent == no_node) return;
+            const uint64_t before = counters_.published_blocks;
+            parent = publish_node(parent, name, item.extras, block, own);
+            if (parent == no_node) return replaced;
+            for (uint32_t group = 0; group < num_groups_; ++group)
+                if (own[group] != PKV_NO_PAGE) {
+                    publish_page(parent, group, lists[group][block], share);
+                    replaced = replaced || lists[group][block] != own[group];
+                }
+            if (counters_.published_blocks != before) apply_published_retention(parent, retention);
             frontier = Frontier{frontier.root, block + 1, item.key, parent, index_.node(parent).generation};
         }
     }
+    return replaced;
 }
 
 // ---- clearing ------------------------------------------------------------------------------------------------------
 
 void Pool::clear_root(NodeId root, pkv_clear_result &result) {
+    const Key key = index_.root(root).key;
+    events_.record(PKV_EVENT_CLEARED, 0, {key.low, key.high}, {0, 0}, 0);
     index_.mark_dead(root);
+    clearing_ = true;
     drop_below(root, result);
+    clearing_ = false;
     index_.drop_root_if_unused(root);
 }
 

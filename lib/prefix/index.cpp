@@ -14,18 +14,20 @@ Index::~Index() {
     for (NodeId id = 0; id < fresh_node_; ++id) delete nodes_[id].extras;
 }
 
-pkv_status Index::create(uint64_t max_nodes, uint32_t page_tokens) {
+pkv_status Index::create(uint64_t max_nodes, uint32_t page_tokens, uint32_t num_groups) {
     page_tokens_ = page_tokens;
+    more_groups_ = num_groups - 1;
     // At most two thirds full: a miss ends after about two slots, mostly on one cache line.
     const uint64_t num_slots = std::bit_ceil(max_nodes + max_nodes / 2 + 8);
     mask_ = num_slots - 1;
-    if (!nodes_.reserve(max_nodes) || !tokens_.reserve(max_nodes * page_tokens) || !slots_.reserve(num_slots))
+    const bool more = more_groups_ == 0 || more_pages_.reserve(max_nodes * more_groups_);
+    if (!more || !nodes_.reserve(max_nodes) || !tokens_.reserve(max_nodes * page_tokens) || !slots_.reserve(num_slots))
         return fail(PKV_ERR_NO_MEMORY, "prefix index for %" PRIu64 " blocks of %u tokens", max_nodes, page_tokens);
     return PKV_OK;
 }
 
 uint64_t Index::bytes() const {
-    return fresh_node_ * sizeof(Node) + slots_.size() * sizeof(uint64_t) + roots_.capacity() * sizeof(Root);
+    return fresh_node_ * (sizeof(Node) + more_groups_ * sizeof(pkv_page)) + slots_.size() * sizeof(uint64_t) + roots_.capacity() * sizeof(Root);
 }
 
 // ---- roots ---------------------------------------------------------------------------------------------------------
@@ -60,6 +62,7 @@ NodeId Index::make_root(const Digest &digest, const Key &key) {
 void Index::drop_root_if_unused(NodeId id) {
     Root &item = root(id);
     if (!item.used || item.references != 0 || item.children != 0) return;
+    if (item.has_retention && !item.dead) return;
     if (!item.dead) root_of_.erase(item.digest);
     item.used = false;
     item.first_child = free_roots_;
@@ -144,19 +147,25 @@ bool Index::matches(const Node &node, NodeId id, NodeId parent, const BlockName 
 
 NodeId Index::find(NodeId parent, const BlockName &name, uint64_t &collisions) const {
     const uint32_t tag = tag_of(name.key);
-    for (uint64_t position = home(tag);; position = (position + 1) & mask_) {
+    bool collided = false;
+    NodeId found = no_node;
+    for (uint64_t position = home(tag); found == no_node; position = (position + 1) & mask_) {
         const uint64_t entry = load_slot(position);
-        if (entry == 0) return no_node;
+        if (entry == 0) break;
         if (static_cast<uint32_t>(entry >> 32) != tag) continue;
         const NodeId id = static_cast<NodeId>(entry) - 1;
         const Node &candidate = nodes_[id];
         if (!(candidate.key == name.key)) continue;
-        if (matches(candidate, id, parent, name)) return id;
-        ++collisions;
+        if (matches(candidate, id, parent, name))
+            found = id;
+        else
+            collided = true;
     }
+    collisions += collided;
+    return found;
 }
 
-NodeId Index::insert(NodeId parent, const BlockName &name, Extras extras, uint32_t block, pkv_page page) {
+NodeId Index::insert(NodeId parent, const BlockName &name, Extras extras, uint32_t block) {
     NodeId id = free_nodes_;
     if (id != no_node)
         free_nodes_ = nodes_[id].next_sibling;
@@ -170,9 +179,12 @@ NodeId Index::insert(NodeId parent, const BlockName &name, Extras extras, uint32
     node.next_sibling = *first;
     node.prev_sibling = no_node;
     node.children = 0;
-    node.page = page;
     node.block = block;
     node.extras = extras.release();
+    node.pins = 0;
+    node.priority = PKV_PRIORITY_DEFAULT;
+    node.pinned = false;
+    for (uint32_t group = 0; group <= more_groups_; ++group) set_page(id, group, PKV_NO_PAGE);
     if (*first != no_node) nodes_[*first].prev_sibling = id;
     *first = id;
     ++*children_of(parent);
@@ -194,6 +206,7 @@ void Index::remove(NodeId id) {
     delete node.extras;
     node.extras = nullptr;
     ++node.generation;
+    ++node.timer;
     node.next_sibling = free_nodes_;
     free_nodes_ = id;
     --size_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The prefix index: a tree with one node a block under one root a namespace, and a hash table from keys to nodes.
+// The prefix index: a tree with one node a block, which names the block's page in each layer group, under one root a
+// namespace; and a hash table from keys to nodes.
 //
 // A key only finds candidates. A node is believed after its parent, its tokens and its media extras were compared in full,
 // so that two blocks with one key are two nodes, and a collision is a miss.
@@ -34,10 +35,14 @@ struct alignas(64) Node {
     NodeId next_sibling; // also the chain of free nodes
     NodeId prev_sibling;
     uint32_t children;
-    pkv_page page;
+    pkv_page page;       // of group 0; see Index::page()
     uint32_t generation; // raised when the node is freed: tells a stale reference
     uint32_t block;      // depth: 0 = first block of a prefix
     const std::string *extras;
+    uint32_t pins;    // 1 if pinned, and 1 for each child with pins: not evicted while there are any
+    uint8_t priority; // of the block's retention
+    bool pinned;
+    uint16_t timer; // raised when the retention changes: tells a timer that came too late
 };
 static_assert(sizeof(Node) == 64);
 
@@ -46,6 +51,8 @@ struct Root {
     Digest digest{};
     Key key;
     uint64_t references = 0; // tables
+    pkv_retention retention = PKV_RETENTION_INIT; // of blocks published from now on
+    bool has_retention = false; // keeps the root alive
     NodeId first_child = no_node; // of an unused one: the next unused
     uint32_t children = 0;
     bool used = false;
@@ -67,7 +74,7 @@ class Index {
     Index &operator=(const Index &) = delete;
 
     /// Reserves memory for `max_nodes` blocks.
-    pkv_status create(uint64_t max_nodes, uint32_t page_tokens);
+    pkv_status create(uint64_t max_nodes, uint32_t page_tokens, uint32_t num_groups);
 
     // Roots.
     NodeId find_root(const Digest &digest) const;
@@ -82,6 +89,18 @@ class Index {
     Node &node(NodeId id) { return nodes_[id]; }
     const Node &node(NodeId id) const { return nodes_[id]; }
     uint64_t size() const { return size_; }
+    /// The block's page in a group, or PKV_NO_PAGE.
+    pkv_page page(NodeId id, uint32_t group) const {
+        return group == 0 ? nodes_[id].page : more_pages_[uint64_t{id} * more_groups_ + group - 1];
+    }
+    void set_page(NodeId id, uint32_t group, pkv_page page) {
+        (group == 0 ? nodes_[id].page : more_pages_[uint64_t{id} * more_groups_ + group - 1]) = page;
+    }
+    bool has_pages(NodeId id) const {
+        for (uint32_t group = 0; group <= more_groups_; ++group)
+            if (page(id, group) != PKV_NO_PAGE) return true;
+        return false;
+    }
     uint32_t children(NodeId id) const { return is_root(id) ? roots_[id & ~root_bit].children : nodes_[id].children; }
     NodeId first_child(NodeId id) const {
         return is_root(id) ? roots_[id & ~root_bit].first_child : nodes_[id].first_child;
@@ -90,10 +109,12 @@ class Index {
         return {tokens_.data() + uint64_t{id} * page_tokens_, page_tokens_};
     }
 
-    /// The child of `parent` with this name, or no_node. `collisions` counts equal keys of other blocks.
+    /// The child of `parent` with this name, or no_node. `collisions` counts once if other blocks have this key.
     NodeId find(NodeId parent, const BlockName &name, uint64_t &collisions) const;
-    /// Adds a child that find() does not know. Cannot fail: there is a node for every page.
-    NodeId insert(NodeId parent, const BlockName &name, Extras extras, uint32_t block, pkv_page page);
+    /// Adds a child that find() does not know, without pages. Cannot fail: there is a node for every page.
+    NodeId insert(NodeId parent, const BlockName &name, Extras extras, uint32_t block);
+    /// Key of the parent: of the block before, or of the namespace.
+    const Key &key_of(NodeId id) const { return is_root(id) ? roots_[id & ~root_bit].key : nodes_[id].key; }
     /// Takes out a node without children. The parent stays, even a root with nothing left.
     void remove(NodeId id);
 
@@ -127,7 +148,9 @@ class Index {
     };
 
     uint32_t page_tokens_ = 0;
+    uint32_t more_groups_ = 0; // groups besides the first
     VirtualArray<Node> nodes_;
+    VirtualArray<pkv_page> more_pages_; // [node, group - 1]
     VirtualArray<pkv_token> tokens_;
     VirtualArray<uint64_t> slots_;
     uint64_t mask_ = 0;

@@ -38,31 +38,38 @@ template <class T> void store(T *array, uint64_t index, T value) {
 
 } // namespace
 
-pkv_status Batch::create(std::shared_ptr<Pool> pool, const pkv_batch_options &options, std::shared_ptr<Batch> &out) {
-    PKV_TRY(pool->check_group(options.group));
+pkv_status Batch::create(std::shared_ptr<Pool> pool, const pkv_batch_options &options,
+                         std::span<const pkv_batch_arrays> arrays, std::shared_ptr<Batch> &out) {
     if (options.max_tables == 0 || options.max_tables > max_batch_tables)
         return fail(options.max_tables == 0 ? PKV_ERR_INVALID : PKV_ERR_LIMIT, "max_tables is %u, not 1 to %u",
                     options.max_tables, max_batch_tables);
-    if ((options.block_indptr == nullptr) != (options.block_indices == nullptr))
-        return fail(PKV_ERR_INVALID, "block_indptr and block_indices go together");
-    if (options.block_table != nullptr && options.max_blocks == 0)
-        return fail(PKV_ERR_INVALID, "block_table has rows of max_blocks 0");
-    if (options.max_indices > INT32_MAX)
-        return fail(PKV_ERR_LIMIT, "max_indices is %" PRIu64 ", more than 2^31-1", options.max_indices);
-    if (options.reserved != 0) return fail(PKV_ERR_INVALID, "reserved is not 0");
-    out = std::make_shared<Batch>(std::move(pool), options);
+    uint32_t seen = 0;
+    for (const pkv_batch_arrays &item : arrays) {
+        PKV_TRY(pool->check_group(item.group));
+        if ((seen >> item.group & 1) != 0) return fail(PKV_ERR_INVALID, "group %u has arrays twice", item.group);
+        seen |= 1u << item.group;
+        if ((item.block_indptr == nullptr) != (item.block_indices == nullptr))
+            return fail(PKV_ERR_INVALID, "block_indptr and block_indices go together");
+        if (item.block_table != nullptr && item.max_blocks == 0)
+            return fail(PKV_ERR_INVALID, "block_table has rows of max_blocks 0");
+        if (item.max_indices > INT32_MAX)
+            return fail(PKV_ERR_LIMIT, "max_indices is %" PRIu64 ", more than 2^31-1", item.max_indices);
+    }
+    out = std::make_shared<Batch>(std::move(pool), options, arrays);
     return PKV_OK;
 }
 
-Batch::Batch(std::shared_ptr<Pool> pool, const pkv_batch_options &options)
-    : pool_(std::move(pool)), options_(options), rows_(options.max_tables) {
+Batch::Batch(std::shared_ptr<Pool> pool, const pkv_batch_options &options, std::span<const pkv_batch_arrays> arrays)
+    : pool_(std::move(pool)), options_(options), rows_(options.max_tables), next_rows_(options.max_tables) {
     // From now on the arrays are known to hold what an empty step has, and only changes are written.
-    if (options_.block_table != nullptr)
-        std::fill_n(options_.block_table, options_.max_tables * options_.max_blocks, options_.fill);
-    if (options_.block_indptr != nullptr) std::fill_n(options_.block_indptr, options_.max_tables + 1, 0);
+    for (const pkv_batch_arrays &item : arrays) {
+        arrays_.push_back({item, 0});
+        if (item.block_table != nullptr) std::fill_n(item.block_table, options_.max_tables * item.max_blocks, item.fill);
+        if (item.block_indptr != nullptr) std::fill_n(item.block_indptr, options_.max_tables + 1, 0);
+        if (item.slot_mapping != nullptr) std::fill_n(item.slot_mapping, options_.max_tokens, PKV_NO_SLOT);
+    }
     if (options_.last_page_len != nullptr) std::fill_n(options_.last_page_len, options_.max_tables, 0);
     if (options_.lengths != nullptr) std::fill_n(options_.lengths, options_.max_tables, 0);
-    if (options_.slot_mapping != nullptr) std::fill_n(options_.slot_mapping, options_.max_tokens, PKV_NO_SLOT);
 }
 
 pkv_status Batch::check_open() const {
@@ -70,8 +77,14 @@ pkv_status Batch::check_open() const {
     return PKV_OK;
 }
 
-pkv_status Batch::check_step() const {
+/// For every call inside a step. A table may have been changed by calls of its own meanwhile: its row fails then.
+pkv_status Batch::check_step() {
     if (!in_step_) return fail(PKV_ERR_STATE, "no step is under way: pkv_batch_reserve begins one");
+    for (Row &row : step_rows()) {
+        if (row.status != PKV_OK || row.table->stands_at(row.begin, row.length)) continue;
+        row.status = fail(PKV_ERR_STATE, "the table was changed inside the step");
+        slots_group_ = UINT32_MAX;
+    }
     return PKV_OK;
 }
 
@@ -89,82 +102,86 @@ pkv_status Batch::report(pkv_status *statuses) const {
 
 // ---- the step ------------------------------------------------------------------------------------------------------
 
-void Batch::end_step() {
-    for (Row &row : step_rows()) row.table.reset();
-    in_step_ = false;
-}
-
 pkv_status Batch::pin_tables(std::span<pkv_table *const> tables, const uint32_t *num_new) {
     const uint64_t mark = next_mark();
-    num_rows_ = static_cast<uint32_t>(tables.size());
-    for (uint32_t i = 0; i < num_rows_; ++i) {
-        Row &row = rows_[i];
-        PKV_TRY(row.table.acquire(tables[i]));
+    for (uint32_t i = 0; i < tables.size(); ++i) {
+        Row &row = next_rows_[i];
+        row.num_new = num_new[i];
+        row.begin = row.length = 0;
+        row.status = row.table.acquire(tables[i]);
+        if (row.status != PKV_OK) continue;
         Table &table = *row.table;
         if (&table.pool() != pool_.get()) return fail(PKV_ERR_INVALID, "tables[%u] is of another pool", i);
         if (!table.mark(mark)) return fail(PKV_ERR_INVALID, "tables[%u] is listed twice", i);
-        row.begin = table.committed();
-        row.num_new = num_new[i];
-        row.length = row.begin + row.num_new;
         row.status = table.check_admitted();
+        row.begin = table.committed();
+        row.length = row.begin + row.num_new;
     }
     return PKV_OK;
 }
 
 /// Whether the arrays can describe the step.
-pkv_status Batch::check_room() {
-    uint64_t tokens = 0;
-    uint64_t indices = 0;
-    for (uint32_t i = 0; i < num_rows_; ++i) {
-        const Row &row = rows_[i];
+pkv_status Batch::check_room(uint32_t num_rows) {
+    uint64_t num_new = 0;
+    uint64_t blocks = 0;
+    uint64_t most_blocks = 0;
+    for (uint32_t i = 0; i < num_rows; ++i) {
+        const Row &row = next_rows_[i];
         if (row.length > INT32_MAX)
             return fail(PKV_ERR_LIMIT, "tables[%u] has %" PRIu64 " tokens, more than the int32 arrays can say", i, row.length);
-        const uint64_t blocks = blocks_of(row.length);
-        if (options_.block_table != nullptr && blocks > options_.max_blocks)
-            return fail(PKV_ERR_LIMIT, "tables[%u] has %" PRIu64 " blocks, max_blocks is %" PRIu64, i, blocks,
-                        options_.max_blocks);
-        tokens += row.num_new;
-        indices += blocks;
+        num_new += row.num_new;
+        const uint64_t of_row = blocks_of(row.length);
+        blocks += of_row;
+        most_blocks = std::max(most_blocks, of_row);
     }
-    if (options_.slot_mapping != nullptr && tokens > options_.max_tokens)
-        return fail(PKV_ERR_LIMIT, "%" PRIu64 " new tokens, max_tokens is %" PRIu64, tokens, options_.max_tokens);
-    if (options_.block_indices != nullptr && indices > options_.max_indices)
-        return fail(PKV_ERR_LIMIT, "%" PRIu64 " blocks, max_indices is %" PRIu64, indices, options_.max_indices);
-    slots_.resize(tokens);
+    for (const Arrays &arrays : arrays_) {
+        const pkv_batch_arrays &at = arrays.at;
+        if (at.block_table != nullptr && most_blocks > at.max_blocks)
+            return fail(PKV_ERR_LIMIT, "a table has %" PRIu64 " blocks, max_blocks is %" PRIu64, most_blocks, at.max_blocks);
+        if (at.block_indices != nullptr && blocks > at.max_indices)
+            return fail(PKV_ERR_LIMIT, "%" PRIu64 " blocks, max_indices is %" PRIu64, blocks, at.max_indices);
+        if (at.slot_mapping != nullptr && num_new > options_.max_tokens)
+            return fail(PKV_ERR_LIMIT, "%" PRIu64 " new tokens, max_tokens is %" PRIu64, num_new, options_.max_tokens);
+    }
+    if (slots_.size() < num_new) slots_.resize(num_new);
+    num_new_ = num_new; // nothing fails any more
     return PKV_OK;
+}
+
+pkv_status Batch::prepare_step(std::span<pkv_table *const> tables, const uint32_t *num_new) {
+    PKV_TRY(pin_tables(tables, num_new));
+    return check_room(static_cast<uint32_t>(tables.size()));
 }
 
 pkv_status Batch::reserve(std::span<pkv_table *const> tables, const uint32_t *num_new, pkv_status *statuses) {
     if (tables.size() > options_.max_tables)
         return fail(PKV_ERR_LIMIT, "%zu tables, max_tables is %u", tables.size(), options_.max_tables);
-    const uint32_t previous_rows = num_rows_;
-    end_step();
-    if (const pkv_status status = catch_no_memory([&] { return begin_step(tables, num_new); }); status != PKV_OK) {
-        end_step();
-        num_rows_ = 0;
-        write_arrays(previous_rows);
+    if (const pkv_status status = catch_no_memory([&] { return prepare_step(tables, num_new); }); status != PKV_OK) {
+        for (Row &row : next_rows_) row.table.reset();
         return status;
     }
+    const uint32_t previous_rows = num_rows_;
+    for (size_t i = 0; i < rows_.size(); ++i) {
+        next_rows_[i].written_version = rows_[i].written_version;
+        next_rows_[i].written_blocks = rows_[i].written_blocks;
+        rows_[i].table.reset();
+    }
+    std::swap(rows_, next_rows_);
+    num_rows_ = static_cast<uint32_t>(tables.size());
+    slots_group_ = UINT32_MAX;
     for (Row &row : step_rows()) {
-        if (row.status == PKV_OK)
-            row.status = catch_no_memory([&] { return row.table->reserve(row.length); });
+        if (row.status == PKV_OK) row.status = catch_no_memory([&] { return row.table->reserve(row.length); });
         if (row.status != PKV_OK) row.length = 0;
     }
     in_step_ = true;
-    write_slots();
     write_arrays(previous_rows);
     return report(statuses);
 }
 
-pkv_status Batch::begin_step(std::span<pkv_table *const> tables, const uint32_t *num_new) {
-    PKV_TRY(pin_tables(tables, num_new));
-    return check_room();
-}
-
 pkv_status Batch::set_tokens(std::span<const pkv_token> tokens, pkv_status *statuses) {
     PKV_TRY(check_step());
-    if (tokens.size() != slots_.size())
-        return fail(PKV_ERR_INVALID, "%zu tokens, but the step has %zu new ones", tokens.size(), slots_.size());
+    if (tokens.size() != num_new_)
+        return fail(PKV_ERR_INVALID, "%zu tokens, but the step has %" PRIu64 " new ones", tokens.size(), num_new_);
     uint64_t at = 0;
     for (Row &row : step_rows()) {
         if (row.status == PKV_OK)
@@ -186,51 +203,64 @@ pkv_status Batch::commit(const uint32_t *num_accepted, pkv_status *statuses) {
         Table &table = *row.table;
         const uint64_t end = row.begin + (num_accepted != nullptr ? num_accepted[i] : row.num_new);
         row.status = table.commit(end);
-        if (row.status == PKV_OK && end < row.length) table.truncate(end);
+        if (row.status == PKV_OK && end < row.length) row.status = table.truncate(end);
     }
-    const pkv_status status = report(statuses);
-    end_step();
-    return status;
+    for (Row &row : step_rows()) row.table.reset();
+    in_step_ = false;
+    return report(statuses);
 }
 
 // ---- arrays --------------------------------------------------------------------------------------------------------
 
-void Batch::write_slots() {
-    const auto page_tokens = static_cast<pkv_slot>(pool_->page_tokens());
-    uint64_t at = 0;
+/// The slots of the step's new tokens in a group; PKV_NO_SLOT for failed rows.
+void Batch::find_slots(uint32_t group, pkv_slot *out) {
+    const uint64_t page_tokens = pool_->page_tokens();
     for (const Row &row : step_rows()) {
-        for (uint32_t i = 0; i < row.num_new; ++i, ++at) {
-            const auto position = static_cast<pkv_slot>(row.begin + i);
-            slots_[at] = PKV_NO_SLOT;
-            if (row.status == PKV_OK)
-                slots_[at] = static_cast<pkv_slot>(row.table->pages()[static_cast<uint64_t>(position / page_tokens)]) * page_tokens +
-                             position % page_tokens;
+        if (row.status != PKV_OK) {
+            out = std::fill_n(out, row.num_new, PKV_NO_SLOT);
+            continue;
         }
+        const auto pages = row.table->pages(group);
+        for (uint64_t position = row.begin; position < row.begin + row.num_new; ++position)
+            *out++ = static_cast<pkv_slot>(static_cast<uint64_t>(pages[position / page_tokens]) * page_tokens +
+                                           position % page_tokens);
     }
 }
 
-void Batch::write_block_row(uint32_t index, Row &row) {
-    int32_t *out = options_.block_table + uint64_t{index} * options_.max_blocks;
-    const uint64_t blocks = row.length == 0 ? 0 : blocks_of(row.length);
-    const Table *table = blocks == 0 ? nullptr : &*row.table;
-    // The same table whose old entries did not change needs its new entries only.
-    const bool grown = table != nullptr && table->version() == row.written_version;
-    for (uint64_t i = grown ? row.written_blocks : 0; i < blocks; ++i) store(out, i, table->pages()[i]);
-    for (uint64_t i = blocks; i < row.written_blocks; ++i) store(out, i, options_.fill);
-    row.written_version = table != nullptr ? table->version() : 0;
-    row.written_blocks = blocks;
+void Batch::write_slots(Arrays &arrays) {
+    const uint64_t count = num_rows_ == 0 ? 0 : num_new_;
+    if (arrays.at.slot_mapping != nullptr) {
+        find_slots(arrays.at.group, slots_.data());
+        slots_group_ = arrays.at.group;
+        for (uint64_t i = 0; i < count; ++i) store<int64_t>(arrays.at.slot_mapping, i, slots_[i]);
+        for (uint64_t i = count; i < arrays.written_slots; ++i) store<int64_t>(arrays.at.slot_mapping, i, PKV_NO_SLOT);
+    }
+    arrays.written_slots = count;
 }
 
-void Batch::write_csr() {
+/// What stands in an array for a page.
+static int32_t entry(pkv_page page, int32_t fill) { return page == PKV_NO_PAGE ? fill : page; }
+
+void Batch::write_block_row(const pkv_batch_arrays &arrays, uint32_t index, const Row &row, uint64_t blocks) {
+    int32_t *out = arrays.block_table + uint64_t{index} * arrays.max_blocks;
+    // The same table whose old entries did not change needs its new entries only.
+    const bool grown = blocks != 0 && row.table->version() == row.written_version;
+    for (uint64_t i = grown ? row.written_blocks : 0; i < blocks; ++i)
+        store(out, i, entry(row.table->pages(arrays.group)[i], arrays.fill));
+    for (uint64_t i = blocks; i < row.written_blocks; ++i) store(out, i, arrays.fill);
+}
+
+void Batch::write_csr(const pkv_batch_arrays &arrays) {
     uint64_t at = 0;
     for (uint32_t r = 0; r < options_.max_tables; ++r) {
-        store(options_.block_indptr, r, static_cast<int32_t>(at));
+        store(arrays.block_indptr, r, static_cast<int32_t>(at));
         if (r >= num_rows_ || rows_[r].length == 0) continue;
+        const auto pages = rows_[r].table->pages(arrays.group);
         const uint64_t blocks = blocks_of(rows_[r].length);
-        for (uint64_t i = 0; i < blocks; ++i) store(options_.block_indices, at + i, rows_[r].table->pages()[i]);
+        for (uint64_t i = 0; i < blocks; ++i) store(arrays.block_indices, at + i, entry(pages[i], arrays.fill));
         at += blocks;
     }
-    store(options_.block_indptr, options_.max_tables, static_cast<int32_t>(at));
+    store(arrays.block_indptr, options_.max_tables, static_cast<int32_t>(at));
 }
 
 void Batch::write_arrays(uint32_t previous_rows) {
@@ -239,100 +269,100 @@ void Batch::write_arrays(uint32_t previous_rows) {
     for (uint32_t r = 0; r < rows; ++r) {
         Row &row = rows_[r];
         if (r >= num_rows_) row.length = 0;
-        if (options_.block_table != nullptr) write_block_row(r, row);
+        const uint64_t blocks = blocks_of(row.length);
+        for (const Arrays &arrays : arrays_)
+            if (arrays.at.block_table != nullptr) write_block_row(arrays.at, r, row, blocks);
+        row.written_version = blocks != 0 ? row.table->version() : 0;
+        row.written_blocks = blocks;
         store(options_.lengths, r, static_cast<int32_t>(row.length));
-        store(options_.last_page_len, r,
-              row.length == 0 ? 0 : static_cast<int32_t>((row.length - 1) % page_tokens + 1));
+        store(options_.last_page_len, r, row.length == 0 ? 0 : static_cast<int32_t>((row.length - 1) % page_tokens + 1));
     }
-    if (options_.block_indptr != nullptr) write_csr();
-    const uint64_t num_slots = num_rows_ == 0 ? 0 : slots_.size();
-    if (options_.slot_mapping != nullptr) {
-        for (uint64_t i = 0; i < num_slots; ++i) store<int64_t>(options_.slot_mapping, i, slots_[i]);
-        for (uint64_t i = num_slots; i < written_slots_; ++i) store<int64_t>(options_.slot_mapping, i, PKV_NO_SLOT);
+    for (Arrays &arrays : arrays_) {
+        if (arrays.at.block_indptr != nullptr) write_csr(arrays.at);
+        write_slots(arrays);
     }
-    written_slots_ = num_slots;
 }
 
 // ---- rows ----------------------------------------------------------------------------------------------------------
 
-pkv_status Batch::write(uint32_t layer, const pkv_tensor *k, const pkv_tensor *v) {
+pkv_status Batch::write(uint32_t group, uint32_t layer, const pkv_tensor *k, const pkv_tensor *v) {
     PKV_TRY(check_step());
-    PKV_TRY(pool_->need_memory());
-    FlatRows k_rows;
-    FlatRows v_rows;
-    PKV_TRY(pool_->source_rows(k, v, slots_.size(), k_rows, v_rows));
+    PKV_TRY(pool_->need_memory(group));
+    CallerTensors rows;
+    PKV_TRY(pool_->source_rows(group, k, v, num_new_, rows));
     for (uint32_t i = 0; i < num_rows_; ++i)
         if (rows_[i].status == PKV_OK && rows_[i].num_new > 0 && rows_[i].table->tail_is_shared())
             return fail(PKV_ERR_STATE, "tables[%u] was forked inside the step: its block is shared", i);
-    if (slots_.empty()) return PKV_OK;
-    tensor::write_slots(pool_->memory().layer(layer), slots_, k_rows, v_rows, pool_->workers());
+    for (const Row &row : step_rows()) // a page was copied on write inside the step
+        if (row.status == PKV_OK && row.table->version() != row.written_version) slots_group_ = UINT32_MAX;
+    if (slots_group_ != group) find_slots(group, slots_.data());
+    slots_group_ = group;
+    pool_->write_rows(group, layer, {slots_.data(), num_new_}, rows);
     for (Row &row : step_rows())
-        if (row.status == PKV_OK) row.table->note_written(layer, row.begin, row.num_new);
+        if (row.status == PKV_OK) row.table->note_written(group, layer, row.begin, row.num_new);
     return PKV_OK;
 }
 
 namespace {
 
-/// `count` rows of a caller's tensor from row `first` on.
-pkv_tensor rows_of(const pkv_tensor &tensor, uint64_t first, uint64_t count, uint64_t token_stride) {
-    pkv_tensor part = tensor;
-    part.data = static_cast<std::byte *>(tensor.data) + first * token_stride;
-    part.num_tokens = count;
-    return part;
+/// The caller's rows from row `first` on.
+CallerTensors rows_from(CallerTensors rows, uint64_t first) {
+    for (CallerRows *side : {&rows.k, &rows.v})
+        if (side->rows.base != nullptr) side->rows.base += first * side->rows.token_stride;
+    return rows;
 }
 
-void zero_rows(const FlatRows &rows, uint64_t first, uint64_t end, uint32_t heads, uint64_t row_bytes) {
-    if (rows.base == nullptr) return;
+void zero_rows(const CallerRows &rows, uint64_t first, uint64_t end, uint32_t heads, uint64_t row_bytes) {
+    if (rows.rows.base == nullptr) return;
     for (uint64_t token = first; token < end; ++token)
         for (uint32_t head = 0; head < heads; ++head)
-            std::memset(rows.base + token * rows.token_stride + head * rows.head_stride, 0, row_bytes);
+            std::memset(rows.rows.base + token * rows.rows.token_stride + head * rows.rows.head_stride, 0, row_bytes);
 }
 
 } // namespace
 
-pkv_status Batch::gather(uint32_t layer, const uint64_t *first, uint64_t padded, const pkv_tensor *k, const pkv_tensor *v) {
-    PKV_TRY(check_step());
-    PKV_TRY(pool_->need_memory());
-    uint64_t total = 0;
+/// Whether every row can be read; `total` = rows that the targets need.
+pkv_status Batch::check_gather(uint32_t group, uint32_t layer, const uint64_t *first, uint64_t padded, uint64_t &total) {
+    total = 0;
     for (uint32_t i = 0; i < num_rows_; ++i) {
-        const uint64_t begin = first != nullptr && rows_[i].status == PKV_OK ? first[i] : 0;
-        if (begin > rows_[i].length)
-            return fail(PKV_ERR_INVALID, "first[%u] is %" PRIu64 " of %" PRIu64 " tokens", i, begin, rows_[i].length);
-        if (padded != 0 && rows_[i].length - begin > padded)
+        const Row &row = rows_[i];
+        const uint64_t length = live_length(row);
+        const uint64_t begin = first != nullptr && length > 0 ? first[i] : 0;
+        if (begin > length)
+            return fail(PKV_ERR_INVALID, "first[%u] is %" PRIu64 " of %" PRIu64 " tokens", i, begin, length);
+        if (padded != 0 && length - begin > padded)
             return fail(PKV_ERR_INVALID, "tables[%u] has %" PRIu64 " tokens to gather, padded is %" PRIu64, i,
-                        rows_[i].length - begin, padded);
-        total += rows_[i].length - begin;
+                        length - begin, padded);
+        if (length > begin) PKV_TRY(row.table->check_readable(group, layer, begin, length - begin));
+        total += length - begin;
     }
     if (padded != 0 && __builtin_mul_overflow(padded, num_rows_, &total))
         return fail(PKV_ERR_LIMIT, "padded %" PRIu64 " * %u rows pass 2^64", padded, num_rows_);
-    FlatRows k_rows;
-    FlatRows v_rows;
-    PKV_TRY(pool_->target_rows(k, v, total, k_rows, v_rows));
+    return PKV_OK;
+}
 
-    for (const bool check : {true, false}) { // first see that all rows can be read, then write
-        uint64_t at = 0;
-        for (uint32_t i = 0; i < num_rows_; ++i) {
-            const Row &row = rows_[i];
-            const uint64_t begin = first != nullptr && row.status == PKV_OK ? first[i] : 0;
-            const uint64_t count = row.length - begin;
-            const uint64_t begin_row = padded != 0 ? i * padded : at;
-            if (count > 0) {
-                Table &table = *row.table;
-                if (check) {
-                    PKV_TRY(table.check_readable(layer, begin, count));
-                } else {
-                    const pkv_tensor k_part = k != nullptr ? rows_of(*k, begin_row, count, k_rows.token_stride) : pkv_tensor{};
-                    const pkv_tensor v_part = v != nullptr ? rows_of(*v, begin_row, count, v_rows.token_stride) : pkv_tensor{};
-                    PKV_TRY(table.gather(layer, begin, count, k != nullptr ? &k_part : nullptr, v != nullptr ? &v_part : nullptr));
-                }
-            }
-            if (!check && padded != 0) {
-                const Geometry &geometry = pool_->geometry();
-                zero_rows(k_rows, begin_row + count, begin_row + padded, geometry.heads, geometry.k_row_bytes);
-                zero_rows(v_rows, begin_row + count, begin_row + padded, geometry.heads, geometry.v_row_bytes);
-            }
-            at += count;
-        }
+pkv_status Batch::gather(uint32_t group, uint32_t layer, const uint64_t *first, uint64_t padded, const pkv_tensor *k,
+                         const pkv_tensor *v) {
+    PKV_TRY(check_step());
+    PKV_TRY(pool_->need_memory(group));
+    uint64_t total = 0;
+    PKV_TRY(check_gather(group, layer, first, padded, total));
+    CallerTensors rows;
+    PKV_TRY(pool_->target_rows(group, k, v, total, rows));
+
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < num_rows_; ++i) {
+        const Row &row = rows_[i];
+        const uint64_t length = live_length(row);
+        const uint64_t begin = first != nullptr && length > 0 ? first[i] : 0;
+        const uint64_t count = length - begin;
+        const uint64_t begin_row = padded != 0 ? i * padded : at;
+        at += count;
+        if (count > 0) pool_->read_rows(group, layer, row.table->pages(group).data(), begin, count, rows_from(rows, begin_row));
+        if (padded == 0) continue;
+        const Geometry &geometry = pool_->geometry(group);
+        zero_rows(rows.k, begin_row + count, begin_row + padded, geometry.heads, flat_row_bytes(geometry, rows.k.dtype, geometry.k_row_bytes));
+        zero_rows(rows.v, begin_row + count, begin_row + padded, geometry.heads, flat_row_bytes(geometry, rows.v.dtype, geometry.v_row_bytes));
     }
     return PKV_OK;
 }

@@ -18,17 +18,19 @@ class Batch {
     static constexpr HandleKind handle_kind = HandleKind::batch;
 
     /// Checks the options; throws std::bad_alloc.
-    static pkv_status create(std::shared_ptr<Pool> pool, const pkv_batch_options &options, std::shared_ptr<Batch> &out);
-    Batch(std::shared_ptr<Pool> pool, const pkv_batch_options &options);
+    static pkv_status create(std::shared_ptr<Pool> pool, const pkv_batch_options &options,
+                             std::span<const pkv_batch_arrays> arrays, std::shared_ptr<Batch> &out);
+    Batch(std::shared_ptr<Pool> pool, const pkv_batch_options &options, std::span<const pkv_batch_arrays> arrays);
+    Pool &pool() const { return *pool_; }
     Batch(const Batch &) = delete;
     Batch &operator=(const Batch &) = delete;
 
     pkv_status check_open() const;
-    pkv_status check_layer(uint32_t layer) const { return pool_->check_layer(options_.group, layer); }
     pkv_status reserve(std::span<pkv_table *const> tables, const uint32_t *num_new, pkv_status *statuses);
     pkv_status set_tokens(std::span<const pkv_token> tokens, pkv_status *statuses);
-    pkv_status write(uint32_t layer, const pkv_tensor *k, const pkv_tensor *v);
-    pkv_status gather(uint32_t layer, const uint64_t *first, uint64_t padded, const pkv_tensor *k, const pkv_tensor *v);
+    pkv_status write(uint32_t group, uint32_t layer, const pkv_tensor *k, const pkv_tensor *v);
+    pkv_status gather(uint32_t group, uint32_t layer, const uint64_t *first, uint64_t padded, const pkv_tensor *k,
+                      const pkv_tensor *v);
     pkv_status commit(const uint32_t *num_accepted, pkv_status *statuses);
 
   private:
@@ -44,25 +46,36 @@ class Batch {
         uint64_t written_blocks = 0;
     };
 
+    /// The arrays of one group.
+    struct Arrays {
+        pkv_batch_arrays at;
+        uint64_t written_slots = 0; // entries of slot_mapping that are not padding
+    };
+
     std::span<Row> step_rows() { return {rows_.data(), num_rows_}; }
+    static uint64_t live_length(const Row &row) { return row.status == PKV_OK ? row.length : 0; }
     uint64_t blocks_of(uint64_t length) const { return blocks_for(length, pool_->page_tokens()); }
-    pkv_status check_step() const;
+    pkv_status check_step();
     pkv_status pin_tables(std::span<pkv_table *const> tables, const uint32_t *num_new);
-    pkv_status check_room();
-    void end_step();
-    pkv_status begin_step(std::span<pkv_table *const> tables, const uint32_t *num_new);
+    pkv_status check_room(uint32_t num_rows);
+    pkv_status prepare_step(std::span<pkv_table *const> tables, const uint32_t *num_new);
     void write_arrays(uint32_t previous_rows);
-    void write_block_row(uint32_t index, Row &row);
-    void write_csr();
-    void write_slots();
+    void write_block_row(const pkv_batch_arrays &arrays, uint32_t index, const Row &row, uint64_t blocks);
+    void write_csr(const pkv_batch_arrays &arrays);
+    void write_slots(Arrays &arrays);
+    void find_slots(uint32_t group, pkv_slot *out);
+    pkv_status check_gather(uint32_t group, uint32_t layer, const uint64_t *first, uint64_t padded, uint64_t &total);
     pkv_status report(pkv_status *statuses) const;
     pkv_status first_failure() const;
 
     std::shared_ptr<Pool> pool_;
     pkv_batch_options options_;
     std::vector<Row> rows_;
-    std::vector<pkv_slot> slots_; // of the step, failed rows included as PKV_NO_SLOT
-    uint64_t written_slots_ = 0;  // entries of slot_mapping that are not PKV_NO_SLOT padding
+    std::vector<Row> next_rows_; // a step that is being prepared, so that one that is refused leaves the other alone
+    std::vector<Arrays> arrays_;
+    std::vector<pkv_slot> slots_; // of one group, failed rows included as PKV_NO_SLOT
+    uint64_t num_new_ = 0;        // new tokens of the step
+    uint32_t slots_group_ = UINT32_MAX; // the group that slots_ holds
     uint32_t num_rows_ = 0;
     bool in_step_ = false;
 };

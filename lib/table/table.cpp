@@ -13,16 +13,24 @@ namespace pkv {
 namespace {
 
 constexpr uint64_t max_tokens = uint64_t{1} << 40;
+constexpr size_t max_retention_ranges = 64;
 
-/// Unique over all tables, so that equal versions mean the same table.
-uint64_t next_version() {
+} // namespace
+
+uint64_t Table::next_version() {
     static std::atomic<uint64_t> last{0};
     return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-} // namespace
-
-Table::Table(std::shared_ptr<Pool> pool) : pool_(std::move(pool)), page_tokens_(pool_->page_tokens()), version_(next_version()) {
+Table::Table(std::shared_ptr<Pool> pool)
+    : pool_(std::move(pool)), page_tokens_(pool_->page_tokens()), version_(next_version()) {
+    uint32_t layers = 0;
+    for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
+        first_layer_[group] = layers;
+        layers += pool_->geometry(group).num_layers;
+    }
+    written_.resize(layers);
+    copy_sources_.fill(PKV_NO_PAGE);
     pool_->count_table(1);
 }
 
@@ -42,102 +50,70 @@ pkv_status Table::check_admitted() const {
 }
 
 void Table::clear() {
-    pool_->release_sequence(pages_, frontier_);
-    pages_.clear();
+    drop_pending_copies();
+    pool_->release_sequence(lists_, frontier_);
+    for (auto &list : lists_) list.clear();
     tokens_.clear();
     media_.clear();
+    retention_.clear();
+    passed_.fill(0);
+    std::fill(written_.begin(), written_.end(), 0);
     committed_ = matched_ = 0;
-    tail_private_ = false;
+    tail_private_ = share_ = false;
     version_ = next_version();
 }
 
 pkv_status Table::admit(const prefix::Prompt &prompt, const pkv_admit_options &options, pkv_match &match) {
     if (admitted()) return fail(PKV_ERR_STATE, "the table has a sequence of %zu tokens already", tokens_.size());
     const uint64_t num_tokens = prompt.tokens.size();
-    uint64_t max_match = options.max_match;
-    if (max_match == 0) max_match = num_tokens > 0 ? num_tokens - 1 : 0;
-    if ((options.flags & PKV_ADMIT_NO_MATCH) != 0) max_match = 0;
     if (options.reserve_tokens > max_tokens)
         return fail(PKV_ERR_LIMIT, "reserve_tokens is %" PRIu64 ", more than 2^40", options.reserve_tokens);
 
     Admission admission;
-    admission.max_blocks = std::min(max_match, num_tokens) / page_tokens_;
+    admission.max_match = options.max_match;
+    if (admission.max_match == 0) admission.max_match = num_tokens > 0 ? num_tokens - 1 : 0;
+    if ((options.flags & PKV_ADMIT_NO_MATCH) != 0) admission.max_match = 0;
     admission.prompt_tokens = num_tokens;
     admission.reserve_tokens = options.reserve_tokens;
     admission.watermark = options.watermark;
     admission.retry = (options.flags & PKV_ADMIT_RETRY) != 0;
+    admission.partial = (options.flags & PKV_ADMIT_PARTIAL) != 0 && pool_->has_memory();
+    admission.partial_pages.fill(PKV_NO_PAGE);
 
     // What may throw comes before the pool changes; a failed admission leaves the table empty.
     std::vector<pkv_token> tokens(prompt.tokens.begin(), prompt.tokens.end());
     std::vector<prefix::Media> media = prompt.media;
-    std::vector<uint64_t> written(pool_->geometry().num_layers);
-    uint64_t blocks = 0;
-    PKV_TRY(pool_->admit(prompt, admission, pages_, frontier_, blocks));
+    PKV_TRY(pool_->admit(prompt, admission, lists_, frontier_));
     tokens_ = std::move(tokens);
     media_ = std::move(media);
-    matched_ = committed_ = blocks * page_tokens_;
-    std::fill(written.begin(), written.end(), committed_);
-    written_ = std::move(written);
-    tail_private_ = true; // a match ends at a block boundary: nothing after it is shared
+    share_ = (options.flags & PKV_ADMIT_SHARE) != 0;
+    tail_private_ = true; // whole blocks match: nothing after them is shared
+    committed_ = admission.matched_blocks * page_tokens_;
+    take_partial_match(admission);
+    matched_ = committed_;
     match.tokens = matched_;
-    match.blocks = blocks;
+    match.blocks = blocks_for(matched_, page_tokens_);
     return PKV_OK;
 }
 
-// ---- room ----------------------------------------------------------------------------------------------------------
-
-bool Table::tail_is_shared() {
-    if (tail_private_ || committed_ % page_tokens_ == 0) return false;
-    tail_private_ = pool_->is_private(pages_[committed_ / page_tokens_]);
-    return !tail_private_;
-}
-
-/// Copy-on-write: `fresh` takes the place of the page at `committed`. All rows are copied, since rows after `committed` may
-/// have been written as well.
-void Table::replace_tail(pkv_page fresh) {
-    pkv_page &tail = pages_[committed_ / page_tokens_];
-    pool_->copy_page_bytes(tail, fresh);
-    pool_->release_held({&tail, 1});
-    tail = fresh;
-    tail_private_ = true;
-    version_ = next_version();
-    pool_->count_copies(1);
-}
-
-pkv_status Table::make_tail_private() {
-    if (!tail_is_shared()) return PKV_OK;
-    PKV_TRY(pool_->need_memory());
-    pkv_page fresh = PKV_NO_PAGE;
-    PKV_TRY(pool_->alloc(1, &fresh));
-    replace_tail(fresh);
-    return PKV_OK;
+/// Copies the tokens that matched inside the first new block.
+void Table::take_partial_match(Admission &admission) {
+    if (admission.partial_tokens == 0) return;
+    for (uint32_t group = 0; group < pool_->num_groups(); ++group)
+        pool_->copy_page_bytes(group, admission.partial_pages[group], lists_[group][admission.matched_blocks],
+                               static_cast<uint32_t>(admission.partial_tokens));
+    pool_->release_pages(admission.partial_pages);
+    committed_ += admission.partial_tokens;
 }
 
 pkv_status Table::reserve(uint64_t num_tokens) {
     PKV_TRY(check_admitted());
     if (num_tokens > max_tokens)
         return fail(PKV_ERR_LIMIT, "%" PRIu64 " tokens reserved, more than 2^40", num_tokens);
-    const uint64_t blocks = std::max<uint64_t>(blocks_for(num_tokens, page_tokens_), pages_.size());
-    const uint64_t grow = blocks - pages_.size();
-    const bool copy = num_tokens > committed_ && tail_is_shared();
-    if (copy) PKV_TRY(pool_->need_memory());
-    if (grow == 0) return copy ? make_tail_private() : PKV_OK;
-
-    if (grow > pool_->geometry().num_pages) return pool_->alloc(grow, nullptr); // which says what is missing
-    // One allocation for both, so that there is all or nothing. The copy's page comes first and is taken out again.
-    const uint64_t had = pages_.size();
-    if (pages_.capacity() < blocks + 1) pages_.reserve(std::max<uint64_t>(blocks + 1, pages_.capacity() * 2));
-    pages_.resize(had + grow + (copy ? 1 : 0));
-    if (const pkv_status status = pool_->alloc(pages_.size() - had, pages_.data() + had); status != PKV_OK) {
-        pages_.resize(had);
-        return status;
-    }
-    if (copy) {
-        const pkv_page fresh = pages_.back();
-        pages_.pop_back();
-        replace_tail(fresh);
-    }
-    return PKV_OK;
+    const uint64_t blocks = std::max<uint64_t>(blocks_for(num_tokens, page_tokens_), num_blocks());
+    const uint64_t grow = blocks - num_blocks();
+    const uint32_t copy = num_tokens > committed_ ? shared_tail_groups() : 0;
+    return grow == 0 && copy == 0 ? PKV_OK : extend(grow, copy);
 }
 
 // ---- tokens and publication ----------------------------------------------------------------------------------------
@@ -176,10 +152,11 @@ pkv_status Table::commit(uint64_t num_tokens) {
     if (num_tokens > committed_ && tail_is_shared())
         return fail(PKV_ERR_STATE, "commit of %" PRIu64 " tokens: the block at token %" PRIu64
                     " is shared, so nothing can have been written there: reserve first", num_tokens, committed_);
+    if (num_tokens > committed_) PKV_TRY(check_copies_taken());
+    if (num_tokens > committed_) drop_pending_copies();
     // A block after the old tail is room of this table's own.
     if (num_tokens / page_tokens_ != committed_ / page_tokens_) tail_private_ = true;
     committed_ = num_tokens;
-    for (uint64_t &end : written_) end = std::max(end, num_tokens);
     publish();
     return PKV_OK;
 }
@@ -188,10 +165,20 @@ void Table::publish() {
     const uint64_t end = std::min<uint64_t>(committed_, tokens_.size()) / page_tokens_;
     if (frontier_.blocks >= end) return;
     try {
-        pool_->publish_sequence(tokens_, media_, pages_, end, frontier_);
+        if (pool_->publish_sequence(tokens_, media_, lists_, end, share_, retention_, frontier_)) version_ = next_version();
     } catch (const std::bad_alloc &) {
         // The sequence itself is complete. Its blocks become findable with the next commit that finds memory.
     }
+}
+
+pkv_status Table::set_retention(const RetentionRange &range) {
+    PKV_TRY(check_admitted());
+    if (retention_.size() == max_retention_ranges)
+        return fail(PKV_ERR_LIMIT, "the table has %zu retention ranges", retention_.size());
+    retention_.reserve(retention_.size() + 1);
+    pool_->set_sequence_retention(frontier_, range);
+    retention_.push_back(range);
+    return PKV_OK;
 }
 
 // ---- rows ----------------------------------------------------------------------------------------------------------
@@ -203,107 +190,80 @@ pkv_status Table::check_range(uint64_t position, uint64_t count, const char *wha
     return PKV_OK;
 }
 
-void Table::fill_slots(uint64_t position, uint64_t count, pkv_slot *out) const {
-    uint64_t block = position / page_tokens_;
-    uint64_t offset = position % page_tokens_;
-    for (uint64_t i = 0; i < count; ++i) {
-        out[i] = static_cast<pkv_slot>(pages_[block]) * page_tokens_ + static_cast<pkv_slot>(offset);
-        if (++offset == page_tokens_) {
-            offset = 0;
-            ++block;
-        }
+pkv_slot Table::slot_of(uint32_t group, uint64_t position) const {
+    const pkv_page page = lists_[group][position / page_tokens_];
+    if (page == PKV_NO_PAGE) return PKV_NO_SLOT;
+    return static_cast<pkv_slot>(page) * page_tokens_ + static_cast<pkv_slot>(position % page_tokens_);
+}
+
+void Table::fill_slots(uint32_t group, uint64_t position, uint64_t count, pkv_slot *out) const {
+    for (uint64_t i = 0; i < count;) {
+        const pkv_slot first = slot_of(group, position + i);
+        const uint64_t run = std::min(count - i, page_tokens_ - (position + i) % page_tokens_);
+        for (uint64_t j = 0; j < run; ++j) out[i + j] = first == PKV_NO_SLOT ? first : first + static_cast<pkv_slot>(j);
+        i += run;
     }
 }
 
-pkv_status Table::slots(uint64_t position, uint64_t count, pkv_slot *out) {
+pkv_status Table::slots(uint32_t group, uint64_t position, uint64_t count, pkv_slot *out) {
     PKV_TRY(check_admitted());
     PKV_TRY(check_range(position, count, "slots"));
     if (count > 0 && position + count > committed_) PKV_TRY(make_tail_private());
-    fill_slots(position, count, out);
+    fill_slots(group, position, count, out);
     return PKV_OK;
 }
 
-pkv_status Table::write(uint32_t layer, uint64_t position, uint64_t count, const pkv_tensor *k, const pkv_tensor *v) {
+pkv_status Table::write(uint32_t group, uint32_t layer, uint64_t position, uint64_t count, const pkv_tensor *k,
+                        const pkv_tensor *v) {
     PKV_TRY(check_admitted());
-    PKV_TRY(pool_->need_memory());
+    PKV_TRY(pool_->need_memory(group));
     if (position < committed_)
         return fail(PKV_ERR_INVALID, "write at token %" PRIu64 ": %" PRIu64 " are committed and do not change (truncate first)",
                     position, committed_);
     PKV_TRY(check_range(position, count, "write"));
-    FlatRows k_rows;
-    FlatRows v_rows;
-    PKV_TRY(pool_->source_rows(k, v, count, k_rows, v_rows));
+    CallerTensors rows;
+    PKV_TRY(pool_->source_rows(group, k, v, count, rows));
     if (count == 0) return PKV_OK;
     scratch_.resize(count);
     if (position / page_tokens_ == committed_ / page_tokens_) PKV_TRY(make_tail_private());
-    fill_slots(position, count, scratch_.data());
-    tensor::write_slots(pool_->memory().layer(layer), scratch_, k_rows, v_rows, pool_->workers());
-    note_written(layer, position, count);
+    fill_slots(group, position, count, scratch_.data());
+    pool_->write_rows(group, layer, scratch_, rows);
+    note_written(group, layer, position, count);
     return PKV_OK;
 }
 
-void Table::note_written(uint32_t layer, uint64_t position, uint64_t count) {
-    uint64_t &end = written_[layer];
-    if (position <= end) end = std::max(end, position + count);
+uint64_t Table::readable(uint32_t group, uint32_t layer) const {
+    return std::max(committed_, written_[first_layer_[group] + layer]);
 }
 
-pkv_status Table::check_readable(uint32_t layer, uint64_t position, uint64_t count) const {
+void Table::note_written(uint32_t group, uint32_t layer, uint64_t position, uint64_t count) {
+    const uint64_t end = readable(group, layer);
+    if (position <= end) written(group, layer) = std::max(end, position + count);
+}
+
+pkv_status Table::check_readable(uint32_t group, uint32_t layer, uint64_t position, uint64_t count) const {
     PKV_TRY(check_admitted());
-    const uint64_t readable = written_[layer];
-    if (position > readable || count > readable - position)
+    const uint64_t end = readable(group, layer);
+    if (position > end || count > end - position)
         return fail(PKV_ERR_INVALID,
                     "gather of tokens %" PRIu64 " + %" PRIu64 " of layer %u: %" PRIu64 " are written or committed", position,
-                    count, layer, readable);
+                    count, layer, end);
+    if (pool_->group(group).full() || count == 0) return PKV_OK;
+    for (uint64_t block = position / page_tokens_; block <= (position + count - 1) / page_tokens_; ++block)
+        if (lists_[group][block] == PKV_NO_PAGE)
+            return fail(PKV_ERR_NOT_RESIDENT, "block %" PRIu64 " of group %u was dropped: the window has passed it", block,
+                        group);
     return PKV_OK;
 }
 
-pkv_status Table::gather(uint32_t layer, uint64_t position, uint64_t count, const pkv_tensor *k, const pkv_tensor *v) {
-    PKV_TRY(pool_->need_memory());
-    PKV_TRY(check_readable(layer, position, count));
-    FlatRows k_rows;
-    FlatRows v_rows;
-    PKV_TRY(pool_->target_rows(k, v, count, k_rows, v_rows));
-    if (count == 0) return PKV_OK;
-    tensor::gather_pages(pool_->memory().layer(layer), pages_.data(), position, count, k_rows, v_rows, pool_->workers());
+pkv_status Table::gather(uint32_t group, uint32_t layer, uint64_t position, uint64_t count, const pkv_tensor *k,
+                         const pkv_tensor *v) {
+    PKV_TRY(pool_->need_memory(group));
+    PKV_TRY(check_readable(group, layer, position, count));
+    CallerTensors rows;
+    PKV_TRY(pool_->target_rows(group, k, v, count, rows));
+    pool_->read_rows(group, layer, lists_[group].data(), position, count, rows);
     return PKV_OK;
-}
-
-// ---- fork and truncate ---------------------------------------------------------------------------------------------
-
-pkv_status Table::fork(std::shared_ptr<Table> &out) {
-    PKV_TRY(check_admitted());
-    auto twin = std::make_shared<Table>(pool_);
-    const uint64_t blocks = blocks_for(committed_, page_tokens_);
-    twin->tokens_ = tokens_;
-    twin->media_ = media_;
-    twin->written_.assign(written_.size(), committed_);
-    twin->pages_.assign(pages_.begin(), pages_.begin() + static_cast<int64_t>(blocks));
-    pool_->retain_sequence(twin->pages_, frontier_);
-    twin->frontier_ = frontier_;
-    twin->committed_ = committed_;
-    twin->matched_ = matched_;
-    tail_private_ = committed_ % page_tokens_ == 0;
-    twin->tail_private_ = tail_private_;
-    out = std::move(twin);
-    return PKV_OK;
-}
-
-void Table::truncate(uint64_t num_tokens) {
-    const uint64_t blocks = std::min<uint64_t>(blocks_for(num_tokens, page_tokens_), pages_.size());
-    const std::span<const pkv_page> dropped{pages_.data() + blocks, pages_.size() - blocks};
-    // The frontier first: once its pages are released its node may go at any time.
-    pool_->retreat(frontier_, num_tokens / page_tokens_);
-    if (!dropped.empty()) pool_->release_held(dropped);
-    if (!dropped.empty()) version_ = next_version();
-    pages_.resize(blocks);
-    if (num_tokens < tokens_.size()) tokens_.resize(num_tokens);
-    while (!media_.empty() && media_.back().position >= tokens_.size()) media_.pop_back();
-    for (uint64_t &end : written_) end = std::min(end, num_tokens);
-    if (num_tokens < committed_) {
-        committed_ = num_tokens;
-        tail_private_ = false; // may now lie in a block that is published
-    }
-    matched_ = std::min(matched_, num_tokens);
 }
 
 void Table::info(pkv_table_info &out) const {
@@ -312,7 +272,7 @@ void Table::info(pkv_table_info &out) const {
     out.committed = committed_;
     out.published = frontier_.blocks * page_tokens_;
     out.matched = matched_;
-    out.blocks = pages_.size();
+    out.blocks = num_blocks();
     out.committed_blocks = blocks_for(committed_, page_tokens_);
 }
 

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block table: one sequence. See table.h (public) for what its four numbers mean.
+//
+//   table.cpp     the life of a sequence: admit, reserve, write, commit, gather
+//   branches.cpp  fork, truncate, accept, window, and copy-on-write
+//   transfer.cpp  export and import
 #pragma once
 
 #include "core/handles.h"
@@ -7,6 +11,7 @@
 
 #include <pagedkv/table.h>
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -24,58 +29,98 @@ class Table {
     Table &operator=(const Table &) = delete;
 
     Pool &pool() const { return *pool_; }
-    const std::shared_ptr<Pool> &shared_pool() const { return pool_; }
     pkv_status check_open() const;
-    uint64_t named() const { return tokens_.size(); }
+    pkv_status check_admitted() const;
     uint64_t committed() const { return committed_; }
-    uint64_t reserved() const { return pages_.size() * page_tokens_; }
-    std::span<const pkv_page> pages() const { return pages_; }
+    uint64_t reserved() const { return num_blocks() * page_tokens_; }
+    uint64_t num_blocks() const { return lists_[0].size(); }
+    std::span<const pkv_page> pages(uint32_t group) const { return lists_[group]; }
 
     pkv_status admit(const prefix::Prompt &prompt, const pkv_admit_options &options, pkv_match &match);
     void clear();
     pkv_status reserve(uint64_t num_tokens);
     pkv_status set_tokens(uint64_t position, std::span<const pkv_token> tokens);
-    pkv_status write(uint32_t layer, uint64_t position, uint64_t count, const pkv_tensor *k, const pkv_tensor *v);
+    pkv_status write(uint32_t group, uint32_t layer, uint64_t position, uint64_t count, const pkv_tensor *k,
+                     const pkv_tensor *v);
     pkv_status commit(uint64_t num_tokens);
-    pkv_status gather(uint32_t layer, uint64_t position, uint64_t count, const pkv_tensor *k, const pkv_tensor *v);
-    pkv_status fork(std::shared_ptr<Table> &out);
-    void truncate(uint64_t num_tokens);
-    pkv_status slots(uint64_t position, uint64_t count, pkv_slot *out);
+    pkv_status gather(uint32_t group, uint32_t layer, uint64_t position, uint64_t count, const pkv_tensor *k,
+                      const pkv_tensor *v);
+    pkv_status slots(uint32_t group, uint64_t position, uint64_t count, pkv_slot *out);
     void info(pkv_table_info &out) const;
+    pkv_status set_retention(const RetentionRange &range);
 
-    pkv_status check_admitted() const;
-    /// Whether rows [position, position + count) of a layer are written or committed.
-    pkv_status check_readable(uint32_t layer, uint64_t position, uint64_t count) const;
+    pkv_status fork(std::shared_ptr<Table> &out);
+    pkv_status truncate(uint64_t num_tokens);
+    pkv_status accept(std::span<const uint64_t> positions);
+    pkv_status window();
+    std::span<const pkv_page_copy> copies() const { return {copies_.data(), num_copies_}; }
+    void copies_taken() { num_copies_ = 0; }
+
+    /// Writes into the buffer, or with an empty one only finds the size, which a second call has to be given again.
+    pkv_status export_to(std::span<std::byte> buffer, uint64_t &size) const;
+    pkv_status import_from(std::span<const std::byte> buffer);
+
+    // For batches.
     /// Another value once entries of the block table change or go; growth alone keeps it. Unique over all tables.
     uint64_t version() const { return version_; }
-    /// Whether the block at `committed` is partly committed and somebody else may see its page.
-    bool tail_is_shared();
+    /// Whether the sequence still has so many committed tokens, and room for so many.
+    bool stands_at(uint64_t committed, uint64_t length) const {
+        return admitted() && committed_ == committed && reserved() >= length;
+    }
+    /// Whether the block at `committed` is partly committed and somebody else may see its pages.
+    bool tail_is_shared() { return shared_tail_groups() != 0; }
     /// Sets a mark; false if it is set already. Tells a batch that a table is listed twice.
     bool mark(uint64_t value) { return std::exchange(mark_, value) != value; }
     /// Notes that rows [position, position + count) of a layer hold KV.
-    void note_written(uint32_t layer, uint64_t position, uint64_t count);
+    void note_written(uint32_t group, uint32_t layer, uint64_t position, uint64_t count);
+    /// Whether rows [position, position + count) of a layer are there and written or committed.
+    pkv_status check_readable(uint32_t group, uint32_t layer, uint64_t position, uint64_t count) const;
 
   private:
+    static uint64_t next_version();
     bool admitted() const { return frontier_.root != prefix::no_node; }
     pkv_status check_range(uint64_t position, uint64_t count, const char *what) const;
-    pkv_status make_tail_private();
-    void replace_tail(pkv_page fresh);
-    void fill_slots(uint64_t position, uint64_t count, pkv_slot *out) const;
+    uint64_t &written(uint32_t group, uint32_t layer) { return written_[first_layer_[group] + layer]; }
+    uint64_t readable(uint32_t group, uint32_t layer) const;
+    void take_partial_match(Admission &admission);
     void publish();
+
+    GroupPages tail_pages() const;
+    uint32_t shared_tail_groups();
+    pkv_status make_tail_private();
+    pkv_status extend(uint64_t num_blocks, uint32_t copy);
+    pkv_status check_copies_taken() const;
+    void replace_tail(uint32_t groups, const GroupPages &fresh);
+    void drop_pending_copies();
+    void move_scales(uint32_t group, uint32_t layer, bool is_k, uint64_t first, uint64_t count, std::byte *flat,
+                     bool to_pages) const;
+    pkv_status admit_imported(prefix::Prompt &prompt, std::vector<pkv_token> &tokens,
+                              const std::function<bool(uint32_t, uint64_t)> &has);
+    void move_rows(uint32_t group, std::span<const uint64_t> positions);
+    void fill_slots(uint32_t group, uint64_t position, uint64_t count, pkv_slot *out) const;
+    pkv_slot slot_of(uint32_t group, uint64_t position) const;
 
     std::shared_ptr<Pool> pool_;
     uint32_t page_tokens_;
     std::vector<pkv_token> tokens_; // named tokens
     std::vector<prefix::Media> media_;
-    std::vector<pkv_page> pages_;   // block table
-    std::vector<uint64_t> written_; // for each layer: rows [0, n) hold KV of this sequence
+    BlockLists lists_;                                 // block table of each group
+    std::vector<uint64_t> written_;                    // for each layer: rows up to here hold KV, beyond `committed`
+    std::array<uint32_t, PKV_MAX_GROUPS> first_layer_; // of a group in written_
+    std::array<uint64_t, PKV_MAX_GROUPS> passed_{};    // blocks below this one were looked at by window()
     std::vector<pkv_slot> scratch_;
+    std::vector<RetentionRange> retention_;
     uint64_t committed_ = 0;
     uint64_t matched_ = 0;
     Frontier frontier_;
     uint64_t version_;
     uint64_t mark_ = 0;
     bool tail_private_ = false; // known: the block at `committed` is this table's alone
+    bool share_ = false;        // PKV_ADMIT_SHARE
+    // Pools without memory: copies for the caller to make, and the pages that they read, held until they are made.
+    std::array<pkv_page_copy, PKV_MAX_GROUPS> copies_{};
+    uint32_t num_copies_ = 0;
+    GroupPages copy_sources_;
 };
 
 } // namespace pkv

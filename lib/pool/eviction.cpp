@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which cached page goes, and what goes with it.
+//
+// In a full-attention group a block without its page ends every match, so it goes as a node, with its pages in all groups;
+// leaves before parents. In a window group a page goes by itself: blocks before and behind may well match without it.
+#include "pool/pool.h"
+
+namespace pkv {
+
+using prefix::no_node;
+using prefix::NodeId;
+
+uint64_t Pool::evict(uint32_t group, uint64_t num_pages) {
+    const Lock lock(mutex_);
+    expire();
+    PageSet &set = pages(group);
+    const uint64_t before = set.free_count();
+    while (set.free_count() - before < num_pages && set.cached_count() > set.pinned_count())
+        make_free(group, evict_one(group));
+    return set.free_count() - before;
+}
+
+uint32_t Pool::list_for(const prefix::Node &node) const {
+    return node.pins > 0 ? PageList::pinned : PageList::priority + node.priority;
+}
+
+void Pool::cache_page(uint32_t group, pkv_page page) {
+    pages(group).cache(page, list_for(index_.node(pages(group).node(page))));
+}
+
+void Pool::trim_cached(uint32_t group) {
+    PageSet &set = pages(group);
+    while (set.cached_count() > geometry(group).max_cached_pages && set.cached_count() > set.pinned_count())
+        make_free(group, evict_one(group));
+}
+
+/// Takes one cached page, which there must be besides pinned ones, out of the index and out of all lists.
+pkv_page Pool::evict_one(uint32_t group) {
+    PageSet &set = pages(group);
+    ++counters_.evicted_pages;
+    for (pkv_page page = set.victim(); page != PKV_NO_PAGE; page = set.victim()) {
+        const NodeId node = set.node(page);
+        if (groups_[group].full() && index_.children(node) != 0) {
+            set.park(page, parked_above(group, node)); // not a leaf: its descendants go first
+            continue;
+        }
+        prefetch_victims(group, page);
+        set.unlink(page);
+        detach_page(node, group);
+        pkv_clear_result dropped{};
+        if (groups_[group].full())
+            drop_node(node, dropped);
+        else
+            prune(node);
+        counters_.evicted_pages += dropped.freed;
+        return page;
+    }
+    // Only pages whose descendants are held, or cached in other groups, are left: the descendants lose their names.
+    const pkv_page page = set.oldest_parked();
+    const NodeId node = set.node(page);
+    pkv_clear_result dropped{};
+    drop_below(node, dropped);
+    set.unlink(page);
+    detach_page(node, group);
+    drop_node(node, dropped);
+    counters_.evicted_pages += dropped.freed;
+    return page;
+}
+
+/// The page of the nearest ancestor that is parked: descendants stand before it, so that they are evicted before it.
+pkv_page Pool::parked_above(uint32_t group, NodeId node) {
+    for (NodeId at = index_.node(node).parent; !prefix::is_root(at); at = index_.node(at).parent) {
+        const pkv_page page = index_.page(at, group);
+        if (page != PKV_NO_PAGE && pages(group).list_of(page) == PageList::parked) return page;
+    }
+    return PKV_NO_PAGE;
+}
+
+/// Evictions come in runs: the state of the next two victims should be on its way from memory while this one goes.
+void Pool::prefetch_victims(uint32_t group, pkv_page page) {
+    const PageSet &set = pages(group);
+    const pkv_page next = set.newer(page);
+    if (next == PKV_NO_PAGE) return;
+    index_.prefetch_slot(index_.node(set.node(next)).key);
+    const pkv_page after = set.newer(next);
+    if (after == PKV_NO_PAGE) return;
+    __builtin_prefetch(&index_.node(set.node(after)));
+    if (const pkv_page third = set.newer(after); third != PKV_NO_PAGE) set.prefetch(third);
+}
+
+void Pool::detach_page(NodeId node, uint32_t group) {
+    pages(group).set_node(index_.page(node, group), no_node);
+    index_.set_page(node, group, PKV_NO_PAGE);
+    record(PKV_EVENT_REMOVED, group, node);
+}
+
+void Pool::drop_page(NodeId node, uint32_t group, pkv_clear_result &result) {
+    const pkv_page page = index_.page(node, group);
+    if (page == PKV_NO_PAGE) return;
+    const bool cached = pages(group).count(page) == 0;
+    if (cached) pages(group).unlink(page);
+    detach_page(node, group);
+    if (cached) make_free(group, page);
+    ++(cached ? result.freed : result.held);
+}
+
+void Pool::drop_node(NodeId node, pkv_clear_result &result) {
+    for (uint32_t group = 0; group < num_groups_; ++group) drop_page(node, group, result);
+    prune(node);
+}
+
+/// Takes one node without pages or children out of the index.
+void Pool::remove_node(NodeId node) {
+    set_pinned(node, false);
+    index_.remove(node);
+    ++counters_.unpublished_blocks;
+}
+
+void Pool::prune(NodeId node) {
+    while (!prefix::is_root(node)) {
+        if (index_.children(node) != 0) return;
+        if (index_.has_pages(node)) {
+            // Its last child is gone: parked pages come up for eviction again, before all that is younger.
+            for (uint32_t group = 0; group < num_groups_; ++group) {
+                const pkv_page page = index_.page(node, group);
+                if (page != PKV_NO_PAGE && pages(group).list_of(page) == PageList::parked)
+                    pages(group).move_oldest(page, list_for(index_.node(node)));
+            }
+            return;
+        }
+        const NodeId parent = index_.node(node).parent;
+        remove_node(node);
+        node = parent;
+    }
+    index_.drop_root_if_unused(node);
+}
+
+/// Takes out all blocks below `top`, which stays, even when nothing is left of it.
+void Pool::drop_below(NodeId top, pkv_clear_result &result) {
+    // Depth first, leaf by leaf: takes no memory, and each block is visited twice.
+    NodeId at = top;
+    for (;;) {
+        while (index_.children(at) != 0) at = index_.first_child(at);
+        if (at == top) return;
+        const NodeId parent = index_.node(at).parent;
+        for (uint32_t group = 0; group < num_groups_; ++group) drop_page(at, group, result);
+        remove_node(at);
+        at = parent;
+    }
+}
+
+} // namespace pkv

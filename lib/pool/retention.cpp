@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Retention: priorities, pins and the time after which they end. It belongs to blocks; a block's pages in all groups follow.
+#include "core/clock.h"
+#include "pool/pool.h"
+
+#include <algorithm>
+
+namespace pkv {
+
+using prefix::no_node;
+using prefix::NodeId;
+
+/// Puts the block's cached pages into the list that its retention asks for.
+void Pool::relist(NodeId node) {
+    const uint32_t list = list_for(index_.node(node));
+    for (uint32_t group = 0; group < num_groups_; ++group) {
+        const pkv_page page = index_.page(node, group);
+        if (page == PKV_NO_PAGE || pages(group).count(page) != 0) continue;
+        const uint32_t now = pages(group).list_of(page);
+        if (now == list) continue;
+        // Parked or passed pages stay so under another priority; a pin takes them out, and its end puts them back in order.
+        if ((now == PageList::parked || now == PageList::passed) && list != PageList::pinned) continue;
+        pages(group).move_newest(page, list);
+    }
+}
+
+/// A pinned block pins the blocks before it: without them it could not be found. A node's pins are its own and one for each
+/// child that has any, so that a change goes up only as far as it makes a difference.
+void Pool::set_pinned(NodeId node, bool pinned) {
+    if (index_.node(node).pinned == pinned) return;
+    index_.node(node).pinned = pinned;
+    for (NodeId at = node; !prefix::is_root(at); at = index_.node(at).parent) {
+        uint32_t &pins = index_.node(at).pins;
+        pinned ? ++pins : --pins;
+        if (pins != (pinned ? 1u : 0u)) return;
+        relist(at);
+    }
+}
+
+void Pool::reserve_timers(uint64_t more) {
+    if (timers_.size() + more > timers_.capacity()) timers_.reserve(std::max(timers_.size() + more, timers_.capacity() * 2));
+}
+
+/// Room for a timer was reserved.
+void Pool::apply_retention(NodeId node, const pkv_retention &retention, uint64_t now_ns) {
+    prefix::Node &item = index_.node(node);
+    item.priority = static_cast<uint8_t>(retention.priority);
+    ++item.timer;
+    set_pinned(node, retention.pin != 0);
+    relist(node);
+    uint64_t deadline = 0;
+    if (retention.ttl_ns == 0 || __builtin_add_overflow(now_ns, retention.ttl_ns, &deadline)) return;
+    timers_.push_back({deadline, node, item.generation, item.timer});
+    std::push_heap(timers_.begin(), timers_.end(), std::greater<>());
+}
+
+/// What a block gets when it is published: its sequence's ranges, the last one first, or its namespace's.
+void Pool::apply_published_retention(NodeId node, std::span<const RetentionRange> ranges) {
+    const uint64_t begin = uint64_t{index_.node(node).block} * page_tokens_;
+    for (size_t i = ranges.size(); i-- > 0;)
+        if (ranges[i].begin < begin + page_tokens_ && ranges[i].end > begin) {
+            apply_retention(node, ranges[i].retention, monotonic_ns());
+            return;
+        }
+    NodeId root = node;
+    while (!prefix::is_root(root)) root = index_.node(root).parent;
+    if (index_.root(root).has_retention) apply_retention(node, index_.root(root).retention, monotonic_ns());
+}
+
+void Pool::expire() {
+    if (timers_.empty()) return;
+    const uint64_t now = monotonic_ns();
+    while (!timers_.empty() && timers_.front().deadline_ns <= now) {
+        const Timer timer = timers_.front();
+        std::pop_heap(timers_.begin(), timers_.end(), std::greater<>());
+        timers_.pop_back();
+        const prefix::Node &node = index_.node(timer.node);
+        if (node.generation != timer.generation || node.timer != timer.timer) continue;
+        ++counters_.expired_blocks;
+        apply_retention(timer.node, pkv_retention PKV_RETENTION_INIT, now);
+    }
+}
+
+pkv_status Pool::set_retention(const prefix::Prompt &prompt, uint64_t first_block, uint64_t end_block,
+                               const pkv_retention &retention, uint64_t &blocks) {
+    std::vector<prefix::Key> keys;
+    likely_keys(prompt, std::min<uint64_t>(end_block, prompt.tokens.size() / page_tokens_), keys);
+    const Lock lock(mutex_);
+    expire();
+    reserve_timers(keys.size());
+    NodeId node = index_.find_root(prompt.ns);
+    std::string extras;
+    const uint64_t now = monotonic_ns();
+    for (uint64_t block = 0; block < keys.size() && node != no_node; ++block) {
+        if (!prompt.media.empty()) extras = prefix::block_extras(prompt.media, block * page_tokens_, page_tokens_);
+        const auto tokens = prompt.tokens.subspan(block * page_tokens_, page_tokens_);
+        node = index_.find(node, {keys[block], tokens, extras.empty() ? nullptr : &extras}, counters_.key_collisions);
+        if (node == no_node || block < first_block) continue;
+        apply_retention(node, retention, now);
+        ++blocks;
+    }
+    return PKV_OK;
+}
+
+void Pool::set_namespace_retention(const prefix::Digest &digest, const pkv_retention *retention) {
+    const Lock lock(mutex_);
+    if (retention == nullptr && index_.find_root(digest) == no_node) return;
+    const NodeId root = find_or_make_root(digest);
+    index_.root(root).has_retention = retention != nullptr;
+    index_.root(root).retention = retention != nullptr ? *retention : pkv_retention PKV_RETENTION_INIT;
+    index_.drop_root_if_unused(root);
+}
+
+void Pool::set_sequence_retention(const Frontier &frontier, const RetentionRange &range) {
+    if (frontier.blocks == 0) return;
+    const Lock lock(mutex_);
+    expire();
+    if (index_.node(frontier.node).generation != frontier.generation) return; // not published any more
+    const uint64_t first = range.begin / page_tokens_;
+    const uint64_t end = range.end / page_tokens_ + (range.end % page_tokens_ != 0 ? 1 : 0);
+    if (first >= frontier.blocks) return;
+    reserve_timers(std::min(end, frontier.blocks) - first);
+    const uint64_t now = monotonic_ns();
+    for (NodeId node = frontier.node; !prefix::is_root(node); node = index_.node(node).parent) {
+        const uint64_t block = index_.node(node).block;
+        if (block < first) break;
+        if (block < end) apply_retention(node, range.retention, now);
+    }
+}
+
+} // namespace pkv

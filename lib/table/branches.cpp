@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where sequences part and meet: copy-on-write, fork, truncate, accepted drafts, sliding windows.
+#include "core/status.h"
+#include "layout/strides.h"
+#include "table/table.h"
+
+#include <algorithm>
+#include <cinttypes>
+
+namespace pkv {
+
+// ---- copy-on-write -------------------------------------------------------------------------------------------------
+
+GroupPages Table::tail_pages() const {
+    GroupPages tail;
+    tail.fill(PKV_NO_PAGE);
+    const uint64_t block = committed_ / page_tokens_;
+    for (uint32_t group = 0; group < pool_->num_groups(); ++group) tail[group] = lists_[group][block];
+    return tail;
+}
+
+/// Bit mask of the groups in which the block at `committed` is partly committed and visible to others.
+uint32_t Table::shared_tail_groups() {
+    if (tail_private_ || committed_ % page_tokens_ == 0) return 0;
+    const uint32_t shared = pool_->shared_groups(tail_pages());
+    tail_private_ = shared == 0;
+    return shared;
+}
+
+pkv_status Table::make_tail_private() {
+    const uint32_t shared = shared_tail_groups();
+    if (shared == 0) return PKV_OK;
+    return extend(0, shared);
+}
+
+/// Adds `num_blocks` blocks in every group and copies the block at `committed` in the groups of a bit mask: all or nothing.
+pkv_status Table::extend(uint64_t num_blocks, uint32_t copy) {
+    GroupCounts wanted{};
+    for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
+        wanted[group] = num_blocks + (copy >> group & 1);
+        // More than the group has will be refused, and needs no list first.
+        const uint64_t size = lists_[group].size() + std::min(wanted[group], pool_->geometry(group).num_pages + 1);
+        if (lists_[group].capacity() < size)
+            lists_[group].reserve(std::max<uint64_t>(size, lists_[group].capacity() * 2));
+    }
+    PKV_TRY(pool_->extend(lists_, wanted));
+    if (copy == 0) return PKV_OK;
+    GroupPages fresh; // the last page of each list that is copied
+    for (uint32_t group = 0; group < pool_->num_groups(); ++group)
+        if ((copy >> group & 1) != 0) {
+            fresh[group] = lists_[group].back();
+            lists_[group].pop_back();
+        }
+    replace_tail(copy, fresh);
+    return PKV_OK;
+}
+
+/// `fresh` takes the place of the pages at `committed`. All rows are copied, since rows after `committed` may have been
+/// written as well. In a group without memory the caller makes the copy: until then the source stays held.
+void Table::replace_tail(uint32_t groups, const GroupPages &fresh) {
+    drop_pending_copies();
+    GroupPages old;
+    old.fill(PKV_NO_PAGE);
+    uint64_t copied = 0;
+    for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
+        if ((groups >> group & 1) == 0) continue;
+        pkv_page &tail = lists_[group][committed_ / page_tokens_];
+        if (pool_->memory(group).exists()) {
+            pool_->copy_page_bytes(group, tail, fresh[group], page_tokens_);
+            old[group] = tail;
+        } else {
+            copies_[num_copies_++] = pkv_page_copy{group, tail, fresh[group]};
+            copy_sources_[group] = tail;
+        }
+        tail = fresh[group];
+        ++copied;
+    }
+    pool_->release_pages(old);
+    pool_->count_copies(copied);
+    tail_private_ = true;
+    version_ = next_version();
+}
+
+pkv_status Table::check_copies_taken() const {
+    if (num_copies_ == 0) return PKV_OK;
+    return fail(PKV_ERR_STATE, "%u copies on write are outstanding: pkv_table_take_copies comes first", num_copies_);
+}
+
+void Table::drop_pending_copies() {
+    num_copies_ = 0;
+    if (std::all_of(copy_sources_.begin(), copy_sources_.end(), [](pkv_page page) { return page == PKV_NO_PAGE; })) return;
+    pool_->release_pages(copy_sources_);
+    copy_sources_.fill(PKV_NO_PAGE);
+}
+
+// ---- fork, truncate ------------------------------------------------------------------------------------------------
+
+pkv_status Table::fork(std::shared_ptr<Table> &out) {
+    PKV_TRY(check_admitted());
+    PKV_TRY(check_copies_taken());
+    auto twin = std::make_shared<Table>(pool_);
+    const auto blocks = static_cast<int64_t>(blocks_for(committed_, page_tokens_));
+    twin->tokens_ = tokens_;
+    twin->media_ = media_;
+    twin->retention_ = retention_;
+    for (uint32_t group = 0; group < pool_->num_groups(); ++group)
+        twin->lists_[group].assign(lists_[group].begin(), lists_[group].begin() + blocks);
+    pool_->retain_sequence(twin->lists_, frontier_);
+    twin->frontier_ = frontier_;
+    twin->committed_ = committed_;
+    twin->matched_ = matched_;
+    twin->share_ = share_;
+    tail_private_ = committed_ % page_tokens_ == 0;
+    twin->tail_private_ = tail_private_;
+    out = std::move(twin);
+    return PKV_OK;
+}
+
+pkv_status Table::truncate(uint64_t num_tokens) {
+    PKV_TRY(check_admitted());
+    const uint64_t blocks = std::min<uint64_t>(blocks_for(num_tokens, page_tokens_), num_blocks());
+    const uint64_t length = std::min(num_tokens, committed_);
+    for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
+        const uint64_t window = pool_->geometry(group).window;
+        if (pool_->group(group).full() || length == 0) continue;
+        for (uint64_t block = length > window ? (length - window) / page_tokens_ : 0; block <= (length - 1) / page_tokens_; ++block)
+            if (lists_[group][block] == PKV_NO_PAGE)
+                return fail(PKV_ERR_STATE,
+                            "truncate to %" PRIu64 " tokens: the window of group %u would reach block %" PRIu64
+                            ", which was dropped",
+                            num_tokens, group, block);
+    }
+    if (blocks <= committed_ / page_tokens_) drop_pending_copies(); // the block that they were for goes
+    // The frontier first: once its pages are released its node may go at any time.
+    pool_->retreat(frontier_, num_tokens / page_tokens_);
+    if (blocks < num_blocks()) {
+        pool_->release_blocks(lists_, blocks);
+        for (auto &list : lists_) list.resize(std::min<uint64_t>(list.size(), blocks));
+        version_ = next_version();
+    }
+    if (num_tokens < tokens_.size()) tokens_.resize(num_tokens);
+    while (!media_.empty() && media_.back().position >= tokens_.size()) media_.pop_back();
+    for (uint64_t &end : written_) end = std::min(end, num_tokens);
+    if (num_tokens < committed_) {
+        committed_ = num_tokens;
+        tail_private_ = false; // may now lie in a block that is published
+    }
+    matched_ = std::min(matched_, num_tokens);
+    for (uint64_t &passed : passed_) passed = std::min(passed, blocks);
+    return PKV_OK;
+}
+
+// ---- drafts --------------------------------------------------------------------------------------------------------
+
+pkv_status Table::accept(std::span<const uint64_t> positions) {
+    PKV_TRY(check_admitted());
+    for (size_t i = 0; i < positions.size(); ++i)
+        if (positions[i] < committed_ || positions[i] >= reserved() || (i > 0 && positions[i] <= positions[i - 1]))
+            return fail(PKV_ERR_INVALID,
+                        "positions[%zu] is %" PRIu64 ": not ascending from %" PRIu64 " committed to below %" PRIu64
+                        " reserved",
+                        i, positions[i], committed_, reserved());
+    PKV_TRY(check_copies_taken());
+    if (!positions.empty()) {
+        if (!pool_->has_memory() && tail_is_shared())
+            return fail(PKV_ERR_STATE, "the block at token %" PRIu64 " is shared: no rows can have been moved there",
+                        committed_);
+        PKV_TRY(make_tail_private());
+    }
+    drop_pending_copies();
+    for (uint32_t group = 0; group < pool_->num_groups(); ++group)
+        if (pool_->memory(group).exists()) move_rows(group, positions);
+
+    const uint64_t end = committed_ + positions.size();
+    uint64_t named = committed_;
+    for (const uint64_t position : positions) {
+        if (position >= tokens_.size()) break; // named later, at its new place
+        tokens_[named++] = tokens_[position];
+    }
+    if (named < tokens_.size()) tokens_.resize(named);
+    while (!media_.empty() && media_.back().position >= tokens_.size()) media_.pop_back();
+    if (end / page_tokens_ != committed_ / page_tokens_) tail_private_ = true;
+    committed_ = end;
+    for (uint64_t &written : written_) written = std::min(written, end);
+    publish();
+    return PKV_OK;
+}
+
+/// Moves the rows at positions[i] to committed + i. Positions ascend and never lie before their targets, so that moving in
+/// order overwrites nothing that is still wanted.
+void Table::move_rows(uint32_t group, std::span<const uint64_t> positions) {
+    for (size_t i = 0; i < positions.size(); ++i) {
+        const uint64_t target = committed_ + i;
+        if (positions[i] == target) continue;
+        pool_->move_row(group, slot_of(group, positions[i]), slot_of(group, target));
+    }
+}
+
+// ---- windows -------------------------------------------------------------------------------------------------------
+
+pkv_status Table::window() {
+    PKV_TRY(check_admitted());
+    const uint64_t committed_blocks = blocks_for(committed_, page_tokens_);
+    for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
+        if (pool_->group(group).full()) continue;
+        const uint64_t sinks = blocks_for(pool_->geometry(group).sinks, page_tokens_);
+        std::vector<pkv_page> &list = lists_[group];
+        std::vector<pkv_page> passed;
+        uint64_t block = std::max(passed_[group], sinks);
+        for (; block < committed_blocks && !pool_->group(group).reaches(block, committed_); ++block)
+            if (list[block] != PKV_NO_PAGE) passed.push_back(list[block]);
+        if (!passed.empty()) {
+            pool_->release_passed(group, passed);
+            std::fill(list.begin() + static_cast<int64_t>(std::max(passed_[group], sinks)),
+                      list.begin() + static_cast<int64_t>(block), PKV_NO_PAGE);
+            version_ = next_version();
+        }
+        passed_[group] = block;
+    }
+    return PKV_OK;
+}
+
+} // namespace pkv
