@@ -291,8 +291,9 @@ static void retain_of_a_list_with_one_bad_page_changes_no_count(void **state) {
     const struct {
         pkv_page bad;
         pkv_status status;
-    } cases[] = {{7, PKV_ERR_STATE},           {cached, PKV_ERR_STATE},     {8, PKV_ERR_INVALID},
-                 {PKV_NO_PAGE, PKV_ERR_INVALID}, {INT32_MAX, PKV_ERR_INVALID}, {INT32_MIN, PKV_ERR_INVALID}};
+    } cases[] = {{7, PKV_ERR_STATE},           {cached, PKV_ERR_STATE},
+                 {8, PKV_ERR_INVALID},         {PKV_NO_PAGE, PKV_ERR_INVALID},
+                 {INT32_MAX, PKV_ERR_INVALID}, {INT32_MIN, PKV_ERR_INVALID}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
         const pkv_page list[2] = {held, cases[i].bad};
         assert_status(pkv_pool_retain(pool, 0, 2, list), cases[i].status);

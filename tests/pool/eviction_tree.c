@@ -113,6 +113,64 @@ static void limit_with_pages_released_from_the_head_drops_no_more_than_needed(vo
     end_pool(pool);
 }
 
+/* A chain of two, b held, a cached and passed over by an eviction that took another page. */
+static pkv_prompt pass_over_a_parent(pkv_pool *pool, pkv_page *pages) {
+    static const pkv_token tokens[2] = {1, 2};
+    static const pkv_token other = 50;
+    const pkv_prompt prompt = prompt_of(tokens, 2);
+    const pkv_prompt leaf = prompt_of(&other, 1);
+    publish_held(pool, &prompt, pages);
+    release_pages(pool, &pages[a], 1);
+    publish_cached(pool, &leaf);
+    assert_int_equal(evict_pages(pool, 1), 1);
+    assert_int_equal(probe_tokens(pool, &leaf), 0);
+    assert_int_equal(probe_tokens(pool, &prompt), 2);
+    return prompt;
+}
+
+static void a_parent_that_was_passed_over_can_be_hit_and_cached_again(void **state) {
+    (void)state;
+    pkv_pool *pool = make_id_pool(8, 1);
+    pkv_page pages[2];
+    const pkv_prompt prompt = pass_over_a_parent(pool, pages);
+    pkv_page found[2];
+    assert_int_equal(lookup_tokens(pool, &prompt, found, 2), 2);
+    check_rules(pool);
+    release_pages(pool, found, 2);
+    release_pages(pool, &pages[b], 1);
+    const pkv_token newest = 60;
+    const pkv_prompt leaf = prompt_of(&newest, 1);
+    publish_cached(pool, &leaf);
+    assert_int_equal(evict_pages(pool, 1), 1);
+    assert_int_equal(probe_tokens(pool, &prompt), 1);
+    assert_int_equal(evict_pages(pool, 1), 1); /* older than the leaf */
+    assert_int_equal(probe_tokens(pool, &prompt), 0);
+    assert_int_equal(probe_tokens(pool, &leaf), 1);
+    end_pool(pool);
+}
+
+static void a_parent_that_was_passed_over_can_be_replaced_and_cleared(void **state) {
+    (void)state;
+    for (int clear = 0; clear < 2; ++clear) {
+        pkv_pool *pool = make_id_pool(8, 1);
+        pkv_page pages[2];
+        const pkv_prompt prompt = pass_over_a_parent(pool, pages);
+        pkv_page fresh;
+        assert_ok(pkv_pool_alloc(pool, 0, 1, &fresh));
+        if (clear)
+            assert_ok(pkv_pool_clear_all(pool, NULL));
+        else
+            assert_ok(pkv_pool_publish(pool, 0, &prompt, 0, 1, &fresh, NULL));
+        assert_int_equal(page_of(pool, pages[a]).state, PKV_PAGE_FREE);
+        assert_int_equal(probe_tokens(pool, &prompt), clear ? 0 : 2);
+        release_pages(pool, &fresh, 1);
+        release_pages(pool, &pages[b], 1);
+        assert_int_equal(evict_pages(pool, 8), clear ? 0 : 2);
+        assert_int_equal(stats_of(pool).free_pages, 8);
+        end_pool(pool);
+    }
+}
+
 static void failed_alloc_evicts_nothing(void **state) {
     (void)state;
     pkv_pool *pool = make_id_pool(4, 1);
@@ -239,6 +297,8 @@ int main(void) {
         cmocka_unit_test(evict_one_above_a_held_block_frees_one_when_the_child_was_released_first),
         cmocka_unit_test(evict_one_above_a_held_block_frees_one_when_the_parent_was_released_first),
         cmocka_unit_test(limit_with_pages_released_from_the_head_drops_no_more_than_needed),
+        cmocka_unit_test(a_parent_that_was_passed_over_can_be_hit_and_cached_again),
+        cmocka_unit_test(a_parent_that_was_passed_over_can_be_replaced_and_cleared),
         cmocka_unit_test(failed_alloc_evicts_nothing),
         cmocka_unit_test(watermark_refuses_before_anything_is_evicted),
         cmocka_unit_test(one_by_one_eviction_of_100k_pages_is_in_order),

@@ -86,7 +86,8 @@ static void equal_keys_do_not_mix_parents_namespaces_or_media(void **state) {
     pkv_namespace ns = PKV_NAMESPACE_INIT;
     ns.salt = bytes_of("s");
     const pkv_media media = {0, 1, {"d", 1}};
-    pkv_prompt prompts[4] = {prompt_of(tokens[0], 4), prompt_of(tokens[1], 4), prompt_of(tokens[0], 4), prompt_of(tokens[0], 4)};
+    pkv_prompt prompts[4] = {prompt_of(tokens[0], 4), prompt_of(tokens[1], 4), prompt_of(tokens[0], 4),
+                             prompt_of(tokens[0], 4)};
     prompts[2].ns = &ns;
     prompts[3].media = &media;
     prompts[3].num_media = 1;

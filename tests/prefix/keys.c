@@ -125,7 +125,8 @@ static int compare_names(const void *left, const void *right) {
 
 /* The empty name, "..", and random ones of up to 300 bytes made of what has been mistaken for a separator. */
 static uint64_t make_names(char *text, pkv_bytes *names) {
-    static const char *const atoms[] = {"/", "@", "%", "..", "a", "b", "%2F", "@@", "-SEP-", "\xc3\xa9", "\xe6\xa8\xa1", " ", ":", "\\"};
+    static const char *const atoms[] = {"/",  "@",     "%",        "..",           "a", "b", "%2F",
+                                        "@@", "-SEP-", "\xc3\xa9", "\xe6\xa8\xa1", " ", ":", "\\"};
     test_random random = {20};
     print_message("seed %d\n", 20);
     for (int i = 0; i < num_names; ++i) {
@@ -184,8 +185,19 @@ static void case_A20_ten_thousand_names_are_as_many_namespaces(void **state) {
 
 /* ---- prompts that differ in one part only ---- */
 
-enum { model = 1, adapter, adapter_id, adapter_generation, salt, first_token, last_token, token_sign, media_digest,
-       media_position, num_parts };
+enum {
+    model = 1,
+    adapter,
+    adapter_id,
+    adapter_generation,
+    salt,
+    first_token,
+    last_token,
+    token_sign,
+    media_digest,
+    media_position,
+    num_parts
+};
 
 struct variant {
     pkv_namespace ns;

@@ -55,19 +55,29 @@ __attribute__((format(printf, 2, 3))) static void note(shadow *s, const char *fo
     va_end(arguments);
 }
 
+/* The run under way, for whatever ends it: a mismatch, an assertion, a signal, a sanitizer. */
+static shadow *current_run;
+
+/* Prints the last operations of an unfinished run and the command that repeats it. */
+static void report_run(void) {
+    const shadow *s = current_run;
+    if (s == NULL) return;
+    current_run = NULL;
+    for (uint64_t step = s->step >= trace_lines ? s->step - trace_lines + 1 : 0; step <= s->step; ++step)
+        fprintf(stderr, "%7" PRIu64 " %s\n", step, s->trace[step % trace_lines]);
+    fprintf(stderr, "page size %u, %" PRIu64 " pages, step %" PRIu64 ", seed 0x%" PRIx64 "; to see it again:\n",
+            s->m->page_tokens, s->m->num_pages, s->step, s->seed);
+    fprintf(stderr, "  PKV_TEST_SEED=0x%" PRIx64 " PKV_TEST_STEPS=%" PRIu64 " make check SUITE=shadow\n", s->seed,
+            s->step + 1);
+}
+
 __attribute__((format(printf, 2, 3), noreturn)) static void mismatch(shadow *s, const char *format, ...) {
     char message[512];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    const uint64_t first = s->step >= trace_lines ? s->step - trace_lines + 1 : 0;
-    for (uint64_t step = first; step <= s->step; ++step)
-        print_error("%7" PRIu64 " %s\n", step, s->trace[step % trace_lines]);
-    print_error("%s\n", message);
-    print_error("page size %u, %" PRIu64 " pages, step %" PRIu64 ", seed 0x%" PRIx64 "; to see it again:\n",
-                s->m->page_tokens, s->m->num_pages, s->step, s->seed);
-    print_error("  PKV_TEST_SEED=0x%" PRIx64 " PKV_TEST_STEPS=%" PRIu64 " make check SUITE=shadow\n", s->seed, s->step + 1);
+    print_error("step %" PRIu64 ": %s\n", s->step, message);
     fail();
     abort();
 }
@@ -88,25 +98,14 @@ static void same_number(shadow *s, uint64_t got, uint64_t expected, const char *
 static void same_pages(shadow *s, const pkv_page *got, const pkv_page *expected, uint64_t num, const char *what) {
     for (uint64_t i = 0; i < num; ++i)
         if (got[i] != expected[i])
-            mismatch(s, "%s: page %" PRIu64 " of %" PRIu64 " is %d, the model says %d", what, i, num, got[i], expected[i]);
+            mismatch(s, "%s: page %" PRIu64 " of %" PRIu64 " is %d, the model says %d", what, i, num, got[i],
+                     expected[i]);
 }
 
 static uint64_t below(shadow *s, uint64_t bound) { return bound == 0 ? 0 : random_below(&s->random, bound); }
 static bool percent(shadow *s, uint64_t chance) { return below(s, 100) < chance; }
 
 /* ---- what rows hold ---- */
-
-static void fill_row(uint8_t *out, uint64_t bytes, uint64_t tag, uint32_t layer, int side, uint64_t head) {
-    if (tag == 0) {
-        memset(out, 0xFF, bytes); /* poison */
-        return;
-    }
-    test_random stream = {tag ^ ((head * 2 + (uint64_t)side) * model_layers + layer) << 56};
-    for (uint64_t i = 0; i < bytes; i += 8) {
-        const uint64_t word = next_random(&stream);
-        memcpy(out + i, &word, bytes - i < 8 ? bytes - i : 8);
-    }
-}
 
 /* The caller's side of a write or gather of `num` rows; from row_tags, or cleared for the library to fill. */
 static void make_rows(shadow *s, uint32_t layer, uint64_t num, bool fill, pkv_tensor tensors[2]) {
@@ -120,7 +119,7 @@ static void make_rows(shadow *s, uint32_t layer, uint64_t num, bool fill, pkv_te
         if (!fill) memset(s->rows[side], 0xEE, num * s->heads * bytes);
         for (uint64_t i = 0; fill && i < num; ++i)
             for (uint64_t head = 0; head < s->heads; ++head)
-                fill_row(s->rows[side] + (i * s->heads + head) * bytes, bytes, s->row_tags[i], layer, side, head);
+                model_row(s->rows[side] + (i * s->heads + head) * bytes, bytes, s->row_tags[i], layer, side, head);
     }
 }
 
@@ -130,10 +129,10 @@ static void check_gathered(shadow *s, uint32_t layer, uint64_t num, const char *
         const uint64_t bytes = s->row_bytes[side];
         for (uint64_t i = 0; i < num; ++i)
             for (uint64_t head = 0; head < s->heads; ++head) {
-                fill_row(expected, bytes, s->row_tags[i], layer, side, head);
+                model_row(expected, bytes, s->row_tags[i], layer, side, head);
                 if (memcmp(expected, s->rows[side] + (i * s->heads + head) * bytes, bytes) != 0)
-                    mismatch(s, "%s: %s of layer %u, row %" PRIu64 " of %" PRIu64 ", head %" PRIu64 " has other bytes", what,
-                             side == 0 ? "K" : "V", layer, i, num, head);
+                    mismatch(s, "%s: %s of layer %u, row %" PRIu64 " of %" PRIu64 ", head %" PRIu64 " has other bytes",
+                             what, side == 0 ? "K" : "V", layer, i, num, head);
             }
     }
 }
@@ -152,10 +151,10 @@ static void check_page_bytes(shadow *s, pkv_page page) {
         for (int side = 0; side < 2 && s->row_bytes[side] > 0; ++side)
             for (uint64_t offset = 0; offset < s->m->page_tokens; ++offset)
                 for (uint64_t head = 0; head < s->heads; ++head) {
-                    fill_row(expected, s->row_bytes[side], model_rows(s->m, page, layer)[offset], layer, side, head);
+                    model_row(expected, s->row_bytes[side], model_tags(s->m, page, layer)[offset], layer, side, head);
                     if (memcmp(expected, row_address(s, layer, side, page, offset, head), s->row_bytes[side]) != 0)
-                        mismatch(s, "page %d (count %" PRIu64 ") holds other bytes: layer %u, %s, offset %" PRIu64, page,
-                                 s->m->pages[page].count, layer, side == 0 ? "K" : "V", offset);
+                        mismatch(s, "page %d (count %" PRIu64 ") holds other bytes: layer %u, %s, offset %" PRIu64,
+                                 page, s->m->pages[page].count, layer, side == 0 ? "K" : "V", offset);
                 }
 }
 
@@ -183,7 +182,8 @@ static const pkv_prompt *to_api(const model_prompt *prompt, api_prompt *out) {
     out->prompt.media = out->media;
     out->prompt.num_media = (uint64_t)prompt->num_media;
     for (int i = 0; i < prompt->num_media; ++i)
-        out->media[i] = (pkv_media){prompt->media[i].position, prompt->media[i].num_tokens, digests[prompt->media[i].digest]};
+        out->media[i] =
+            (pkv_media){prompt->media[i].position, prompt->media[i].num_tokens, digests[prompt->media[i].digest]};
     return &out->prompt;
 }
 
@@ -227,9 +227,10 @@ static void check_page(shadow *s, pkv_page page) {
     const int32_t state = expected->count > 0 ? PKV_PAGE_HELD : published ? PKV_PAGE_CACHED : PKV_PAGE_FREE;
     if (got.count != expected->count || got.state != state || got.published != published ||
         got.block != (published ? s->m->nodes[expected->node].block : 0))
-        mismatch(s, "page %d has count %" PRIu64 ", state %d, published %d, block %" PRIu64 "; the model says count %" PRIu64
-                 ", state %d, published %d", page, got.count, got.state, got.published, got.block, expected->count, state,
-                 published);
+        mismatch(s,
+                 "page %d has count %" PRIu64 ", state %d, published %d, block %" PRIu64
+                 "; the model says count %" PRIu64 ", state %d, published %d",
+                 page, got.count, got.state, got.published, got.block, expected->count, state, published);
 }
 
 static void check_table(shadow *s, int index) {
@@ -242,10 +243,11 @@ static void check_table(shadow *s, int index) {
     if (got.named != t->named || got.reserved != model_reserved(s->m, t) || got.committed != t->committed ||
         got.published != t->published * s->m->page_tokens || got.matched != t->matched || got.blocks != t->num_pages ||
         got.committed_blocks != (t->committed + s->m->page_tokens - 1) / s->m->page_tokens)
-        mismatch(s, "%s has named %" PRIu64 ", reserved %" PRIu64 ", committed %" PRIu64 ", published %" PRIu64
-                 ", matched %" PRIu64 "; the model says %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64, what,
-                 got.named, got.reserved, got.committed, got.published, got.matched, t->named, model_reserved(s->m, t),
-                 t->committed, t->published * s->m->page_tokens, t->matched);
+        mismatch(s,
+                 "%s has named %" PRIu64 ", reserved %" PRIu64 ", committed %" PRIu64 ", published %" PRIu64
+                 ", matched %" PRIu64 "; the model says %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64,
+                 what, got.named, got.reserved, got.committed, got.published, got.matched, t->named,
+                 model_reserved(s->m, t), t->committed, t->published * s->m->page_tokens, t->matched);
     assert_ok(pkv_table_pages(s->tables[index], 0, pages, model_max_pages + 1, &num_pages));
     same_number(s, num_pages, t->num_pages, what);
     same_pages(s, pages, t->pages, num_pages, what);
@@ -276,10 +278,11 @@ static void check_published(shadow *s) {
             if (node->parent < 0) break;
         }
         api_prompt api;
-        same_number(s, probe_tokens(s->pool, to_api(&prompt, &api)), prompt.num_tokens, "tokens found of a published prefix");
+        same_number(s, probe_tokens(s->pool, to_api(&prompt, &api)), prompt.num_tokens,
+                    "tokens found of a published prefix");
         ++s->m->stats.probes;
         for (uint32_t layer = 0; s->m->bytes && layer < model_layers; ++layer)
-            if (model_rows(s->m, leaf->page, layer)[page_tokens - 1] != leaf->tag)
+            if (model_tags(s->m, leaf->page, layer)[page_tokens - 1] != leaf->tag)
                 mismatch(s, "page %d is published under a prefix that is not its content's", leaf->page);
     }
 }

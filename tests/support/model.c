@@ -11,14 +11,14 @@ model *model_create(uint64_t num_pages, uint32_t page_tokens, uint64_t max_cache
     m->page_tokens = page_tokens;
     m->max_cached = max_cached;
     m->bytes = bytes;
-    m->rows = calloc(num_pages * model_layers * page_tokens, sizeof *m->rows);
+    m->tags = calloc(num_pages * model_layers * page_tokens, sizeof *m->tags);
     for (uint64_t page = 0; page < num_pages; ++page) m->pages[page].node = -1;
     m->stats = (pkv_pool_stats)PKV_POOL_STATS_INIT;
     return m;
 }
 
 void model_destroy(model *m) {
-    free(m->rows);
+    free(m->tags);
     free(m);
 }
 
@@ -40,6 +40,15 @@ void model_tag(model_prompt *prompt) {
     }
 }
 
+void model_row(uint8_t *out, uint64_t bytes, uint64_t tag, uint32_t layer, int side, uint64_t head) {
+    uint64_t state = tag ^ ((head * 2 + (uint64_t)side) * model_layers + layer) << 56;
+    for (uint64_t i = 0; i < bytes; i += 8) {
+        state = mix(state, i);
+        const uint64_t word = tag == 0 ? UINT64_MAX : state;
+        memcpy(out + i, &word, bytes - i < 8 ? bytes - i : 8);
+    }
+}
+
 /* ---- pages --------------------------------------------------------------------------------------------------------- */
 
 static bool in_range(const model *m, pkv_page page) { return page >= 0 && (uint64_t)page < m->num_pages; }
@@ -54,12 +63,12 @@ uint64_t model_num_cached(const model *m) {
     return cached;
 }
 
-uint64_t *model_rows(model *m, pkv_page page, uint32_t layer) {
-    return m->rows + ((uint64_t)page * model_layers + layer) * m->page_tokens;
+uint64_t *model_tags(model *m, pkv_page page, uint32_t layer) {
+    return m->tags + ((uint64_t)page * model_layers + layer) * m->page_tokens;
 }
 
 static void make_free(model *m, pkv_page page) {
-    memset(model_rows(m, page, 0), 0, sizeof(uint64_t) * model_layers * m->page_tokens);
+    memset(model_tags(m, page, 0), 0, sizeof(uint64_t) * model_layers * m->page_tokens);
     m->free_stack[m->num_free_stack++] = page;
 }
 
@@ -179,7 +188,9 @@ pkv_status model_release(model *m, uint64_t num_pages, const pkv_page *pages, pk
     }
     for (uint64_t i = num_pages; i-- > 0;) {
         const pkv_page page = pages[i];
-        const pkv_status status = !in_range(m, page) ? PKV_ERR_INVALID : m->pages[page].count == 0 ? PKV_ERR_STATE : PKV_OK;
+        const pkv_status status = !in_range(m, page)          ? PKV_ERR_INVALID
+                                  : m->pages[page].count == 0 ? PKV_ERR_STATE
+                                                              : PKV_OK;
         if (statuses != NULL) statuses[i] = status;
         if (status != PKV_OK) {
             first = status;
@@ -227,7 +238,8 @@ static int block_media(const model *m, const model_prompt *prompt, uint64_t bloc
 
 static bool same_media(const model_media *a, const model_media *b, int num) {
     for (int i = 0; i < num; ++i)
-        if (a[i].position != b[i].position || a[i].num_tokens != b[i].num_tokens || a[i].digest != b[i].digest) return false;
+        if (a[i].position != b[i].position || a[i].num_tokens != b[i].num_tokens || a[i].digest != b[i].digest)
+            return false;
     return true;
 }
 
@@ -278,7 +290,8 @@ int model_publish_block(model *m, int root, int parent, const model_prompt *prom
     int id = find_block(m, root, parent, prompt, block);
     if (id < 0) {
         if (m->pages[page].node >= 0) return -1;
-        for (id = 0; m->nodes[id].used; ++id) {}
+        for (id = 0; m->nodes[id].used; ++id) {
+        }
         model_node *node = &m->nodes[id];
         node->used = true;
         node->root = root;

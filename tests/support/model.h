@@ -46,7 +46,7 @@ typedef struct {
 typedef struct {
     bool used;
     int root;
-    int parent; /* node, or -1: a first block */
+    int parent;      /* node, or -1: a first block */
     uint64_t serial; /* differs for all nodes ever made, and rises */
     uint64_t block;
     pkv_page page;
@@ -98,7 +98,7 @@ typedef struct {
     int free_roots[model_max_tables * 4];
     int num_free_roots;
     model_table tables[model_max_tables];
-    uint64_t *rows; /* [page][layer][offset] tags */
+    uint64_t *tags;       /* of all rows: [page][layer][offset] */
     pkv_pool_stats stats; /* the counters; gauges are filled in by model_gauges() */
 } model;
 
@@ -107,6 +107,8 @@ void model_destroy(model *m);
 
 /* Fills tags[] of a prompt from its tokens and media. */
 void model_tag(model_prompt *prompt);
+/* The bytes of one head's K (side 0) or V (side 1) in a row with this tag. */
+void model_row(uint8_t *out, uint64_t bytes, uint64_t tag, uint32_t layer, int side, uint64_t head);
 /* Makes `stats` complete; false when the model contradicts itself (R1, R2): counts against holders, states against N. */
 bool model_gauges(model *m);
 
@@ -125,7 +127,7 @@ void model_clear(model *m, int ns, pkv_clear_result *result); /* ns < 0: all */
 bool model_cached(const model *m, pkv_page page);
 uint64_t model_num_free(const model *m);
 uint64_t model_num_cached(const model *m);
-uint64_t *model_rows(model *m, pkv_page page, uint32_t layer);
+uint64_t *model_tags(model *m, pkv_page page, uint32_t layer); /* of the rows of one layer of a page */
 pkv_page model_take_page(model *m);
 void model_retain_page(model *m, pkv_page page);
 void model_release_page(model *m, pkv_page page);

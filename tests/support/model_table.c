@@ -20,7 +20,7 @@ bool model_tail_shared(const model *m, const model_table *t) {
 }
 
 uint64_t model_row_tag(model *m, const model_table *t, uint32_t layer, uint64_t position) {
-    return model_rows(m, t->pages[position / m->page_tokens], layer)[position % m->page_tokens];
+    return model_tags(m, t->pages[position / m->page_tokens], layer)[position % m->page_tokens];
 }
 
 pkv_status model_admit(model *m, model_table *t, const model_prompt *prompt, const pkv_admit_options *options,
@@ -69,7 +69,7 @@ pkv_status model_admit(model *m, model_table *t, const model_prompt *prompt, con
 
 static void copy_tail(model *m, model_table *t, pkv_page fresh) {
     pkv_page *tail = &t->pages[t->committed / m->page_tokens];
-    memcpy(model_rows(m, fresh, 0), model_rows(m, *tail, 0), sizeof(uint64_t) * model_layers * m->page_tokens);
+    memcpy(model_tags(m, fresh, 0), model_tags(m, *tail, 0), sizeof(uint64_t) * model_layers * m->page_tokens);
     model_release_page(m, *tail);
     *tail = fresh;
     ++m->stats.copied_pages;
@@ -129,7 +129,8 @@ pkv_status model_set_tokens(model *m, model_table *t, uint64_t position, uint64_
     if (position > t->named) return PKV_ERR_INVALID;
     model_prompt *sequence = &t->sequence;
     uint64_t equal = 0; /* to the names there are */
-    while (equal < num_tokens && position + equal < t->named && tokens[equal] == sequence->tokens[position + equal]) ++equal;
+    while (equal < num_tokens && position + equal < t->named && tokens[equal] == sequence->tokens[position + equal])
+        ++equal;
     if (equal == num_tokens) return PKV_OK;
     const bool replaces = position + equal < t->named;
     if (replaces && position + equal < t->committed) return PKV_ERR_INVALID;
@@ -140,7 +141,8 @@ pkv_status model_set_tokens(model *m, model_table *t, uint64_t position, uint64_
            sequence->tokens[agrees] == tokens[agrees - position])
         ++agrees;
     if (agrees < position + num_tokens) {
-        memcpy(sequence->tokens + agrees, tokens + (agrees - position), (position + num_tokens - agrees) * sizeof *tokens);
+        memcpy(sequence->tokens + agrees, tokens + (agrees - position),
+               (position + num_tokens - agrees) * sizeof *tokens);
         sequence->num_tokens = position + num_tokens;
     }
     model_tag(sequence);
@@ -160,7 +162,7 @@ pkv_status model_write(model *m, model_table *t, uint32_t layer, uint64_t positi
         if (status != PKV_OK) return status;
     }
     for (uint64_t i = position; i < position + num_tokens; ++i)
-        model_rows(m, t->pages[i / m->page_tokens], layer)[i % m->page_tokens] = t->sequence.tags[i];
+        model_tags(m, t->pages[i / m->page_tokens], layer)[i % m->page_tokens] = t->sequence.tags[i];
     if (position <= t->written[layer]) t->written[layer] = max_of(t->written[layer], position + num_tokens);
     return PKV_OK;
 }

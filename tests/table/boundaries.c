@@ -148,7 +148,8 @@ static void live(uint32_t page_tokens, uint64_t length) {
     pkv_slot *slots = calloc(length, sizeof *slots);
     assert_ok(pkv_table_slots(first, 0, 0, length, slots));
     for (uint64_t i = 0; i < length; ++i)
-        assert_int_equal(slots[i], (pkv_slot)page_at(first, i / page_tokens) * page_tokens + (pkv_slot)(i % page_tokens));
+        assert_int_equal(slots[i],
+                         (pkv_slot)page_at(first, i / page_tokens) * page_tokens + (pkv_slot)(i % page_tokens));
     free(slots);
     end_table(first);
     end_table(fork);

@@ -40,7 +40,8 @@ static void a_fork_has_the_committed_tokens_their_pages_and_the_names(void **sta
     rows.data = data;
     rows.dtype = PKV_DTYPE_F16;
     rows.num_tokens = 1;
-    assert_status(pkv_table_gather(fork, 0, 0, 6, 1, &rows, NULL, NULL), PKV_ERR_INVALID); /* the source's, uncommitted */
+    assert_status(pkv_table_gather(fork, 0, 0, 6, 1, &rows, NULL, NULL),
+                  PKV_ERR_INVALID); /* the source's, uncommitted */
     end_table(source);
     end_table(fork);
     end_pool(pool);
@@ -102,7 +103,8 @@ static void case_E04_a_copied_page_has_the_bytes_of_the_first(void **state) {
         const uint64_t bytes = 2 * 2 * layout.k_row_bytes; /* 2 tokens of 2 heads */
         for (int side = 0; side < 2; ++side) {
             const char *base = side == 0 ? layout.k_base : layout.v_base;
-            assert_memory_equal(base + (uint64_t)pages[0] * layout.k.page, base + (uint64_t)pages[1] * layout.k.page, bytes);
+            assert_memory_equal(base + (uint64_t)pages[0] * layout.k.page, base + (uint64_t)pages[1] * layout.k.page,
+                                bytes);
         }
     }
     end_table(a);
@@ -134,7 +136,8 @@ static void case_E05_beams_that_change_places_keep_their_rows(void **state) {
         memcpy(beams, next, sizeof beams);
         memcpy(tags, next_tags, sizeof tags);
         for (int i = 0; i < width; ++i)
-            for (uint64_t t = round % 10 == 9 ? 0 : length - 3; t <= length; ++t) check_rows(beams[i], t, 1, tags[i][t]);
+            for (uint64_t t = round % 10 == 9 ? 0 : length - 3; t <= length; ++t)
+                check_rows(beams[i], t, 1, tags[i][t]);
         check_rules(pool);
     }
     for (int i = 0; i < width; ++i) end_table(beams[i]);
