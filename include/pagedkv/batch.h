@@ -67,8 +67,9 @@ PKV_API pkv_status pkv_batch_destroy(pkv_batch *batch);
  *  @param num_new     new tokens of each
  *  @param statuses    out, one for each row: PKV_OK, or why it has no part in this step (PKV_ERR_NO_PAGES, ...); NULL: the
  *                     first failure is only returned
- *  @return PKV_OK; the first failed row's status, other rows go on; PKV_ERR_INVALID or PKV_ERR_LIMIT, with no table
- *          changed, for what concerns the whole batch: a table listed twice or of another pool, arrays too small
+ *  @return PKV_OK; the first failed row's status, other rows go on; PKV_ERR_INVALID or PKV_ERR_LIMIT for what concerns the
+ *          whole batch (a table listed twice or of another pool, arrays too small): then no table, no array and no step
+ *          under way is changed
  *  Since 0.1. */
 PKV_API pkv_status pkv_batch_reserve(pkv_batch *batch, uint32_t num_tables, pkv_table *const *tables,
                                      const uint32_t *num_new, pkv_status *statuses);
@@ -76,7 +77,9 @@ PKV_API pkv_status pkv_batch_reserve(pkv_batch *batch, uint32_t num_tables, pkv_
 /** Names this step's tokens.
  *  @param num_tokens  the new tokens of all rows that were given to pkv_batch_reserve, failed rows included
  *  @param tokens      ids, table after table
- *  @param statuses    out, one for each row, or NULL; rows that failed earlier keep their status
+ *  @param statuses    out, one for each row, or NULL; rows that failed earlier keep their status. A row that fails here, or
+ *                     whose table was changed by a call of its own meanwhile (PKV_ERR_STATE), has no part in the rest of
+ *                     the step either; its entries in the arrays stay
  *  @return PKV_OK; the first row's failure; PKV_ERR_INVALID with nothing changed when num_tokens is another number;
  *          PKV_ERR_STATE outside a step
  *  Since 0.1. */

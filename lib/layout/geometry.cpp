@@ -183,7 +183,7 @@ pkv_status check_enums(const pkv_group_options &options, uint32_t group) {
         return fail(PKV_ERR_INVALID, "groups[%u]: window %u, sinks %u go with PKV_ATTENTION_WINDOW", group, options.window,
                     options.sinks);
     if (options.attention == PKV_ATTENTION_WINDOW && options.window == 0)
-        return fail(PKV_ERR_INVALID, "groups[%u]: PKV_ATTENTION_WINDOW needs a window of at least 1 token", group);
+        return fail(PKV_ERR_INVALID, "groups[%u].attention is PKV_ATTENTION_WINDOW, which needs a window of at least 1 token", group);
     if (options.memory == PKV_MEMORY_CALLER && options.arrangement != PKV_PAGE_MAJOR)
         return fail(PKV_ERR_INVALID, "groups[%u].arrangement is for a pool's own memory: the caller's has k_base and strides",
                     group);

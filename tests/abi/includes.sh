@@ -68,6 +68,6 @@ one_home() { # header pattern, allowed files pattern, name
         sed 's/^/    /' <<< "$wrong"
     fi
 }
-one_home 'xxhash\.h' 'prefix/' "xxHash is used in prefix only"
+one_home 'xxhash\.h' '(prefix|core)/' "xxHash is used in prefix and core only"
 one_home 'sodium' '(prefix|pool)/' "libsodium is used in prefix and pool only"
 exit $status

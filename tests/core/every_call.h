@@ -86,8 +86,8 @@ static inline pkv_status call_on_batch(int call, pkv_batch *batch) {
     switch (call) {
     case 0: return pkv_batch_reserve(batch, 0, NULL, NULL, &every_row);
     case 1: return pkv_batch_set_tokens(batch, 0, NULL, NULL);
-    case 2: return pkv_batch_write(batch, 0, &tensor, &tensor, NULL);
-    case 3: return pkv_batch_gather(batch, 0, NULL, 0, &tensor, &tensor, NULL);
+    case 2: return pkv_batch_write(batch, 0, 0, &tensor, &tensor, NULL);
+    case 3: return pkv_batch_gather(batch, 0, 0, NULL, 0, &tensor, &tensor, NULL);
     default: return pkv_batch_commit(batch, NULL, NULL, NULL);
     }
 }

@@ -41,7 +41,7 @@ static void begin(struct fixture *f) {
     f->tensor.dtype = PKV_DTYPE_F16;
     f->tensor.num_tokens = 16;
     /* The step's token, so that it may be gathered. */
-    assert_ok(pkv_batch_write(f->batch, 0, &f->tensor, &f->tensor, NULL));
+    assert_ok(pkv_batch_write(f->batch, 0, 0, &f->tensor, &f->tensor, NULL));
 }
 
 static void end(struct fixture *f) {
@@ -77,8 +77,8 @@ static pkv_status call(int index, struct fixture *f, const pkv_sync *sync) {
     case 8: return pkv_table_gather(f->table, 0, 0, 0, 6, t, NULL, sync);
     case 9: return pkv_table_fork(f->table, sync, &f->fork);
     case 10: return pkv_table_truncate(f->table, 3, sync);
-    case 11: return pkv_batch_write(f->batch, 0, t, t, sync);
-    case 12: return pkv_batch_gather(f->batch, 0, NULL, 0, t, NULL, sync);
+    case 11: return pkv_batch_write(f->batch, 0, 0, t, t, sync);
+    case 12: return pkv_batch_gather(f->batch, 0, 0, NULL, 0, t, NULL, sync);
     default: return pkv_batch_commit(f->batch, NULL, NULL, sync);
     }
 }

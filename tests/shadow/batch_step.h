@@ -23,18 +23,21 @@ static void make_batch(shadow *s) {
     s->block_table = calloc(batch_rows * s->batch_blocks, sizeof *s->block_table);
     s->block_indices = calloc(batch_rows * s->batch_blocks, sizeof *s->block_indices);
     s->slot_mapping = calloc(s->batch_tokens, sizeof *s->slot_mapping);
+    pkv_batch_arrays arrays = PKV_BATCH_ARRAYS_INIT;
     pkv_batch_options options = PKV_BATCH_OPTIONS_INIT;
+    options.num_arrays = 1;
+    options.arrays = &arrays;
     options.max_tables = batch_rows;
     options.max_tokens = s->batch_tokens;
-    options.max_blocks = s->batch_blocks;
-    options.max_indices = batch_rows * s->batch_blocks;
-    options.block_table = s->block_table;
-    options.block_indptr = s->block_indptr;
-    options.block_indices = s->block_indices;
+    arrays.max_blocks = s->batch_blocks;
+    arrays.max_indices = batch_rows * s->batch_blocks;
+    arrays.block_table = s->block_table;
+    arrays.block_indptr = s->block_indptr;
+    arrays.block_indices = s->block_indices;
     options.last_page_len = s->last_page_len;
     options.lengths = s->lengths;
-    options.slot_mapping = s->slot_mapping;
-    options.fill = batch_fill;
+    arrays.slot_mapping = s->slot_mapping;
+    arrays.fill = batch_fill;
     assert_ok(pkv_batch_create(s->pool, &options, &s->batch));
 }
 
@@ -47,6 +50,11 @@ static void end_batch(shadow *s) {
 
 static uint64_t row_length(const batch_step *b, uint32_t row) {
     return b->empty[row] ? 0 : b->begin[row] + b->num_new[row];
+}
+
+/* What a gather takes of a row: nothing once it failed. */
+static uint64_t live_length(const batch_step *b, uint32_t row) {
+    return b->status[row] == PKV_OK ? row_length(b, row) : 0;
 }
 
 static void check_arrays(shadow *s, const batch_step *b, uint32_t num_rows) {
@@ -174,7 +182,7 @@ static void batch_write(shadow *s, batch_step *b, uint32_t layer) {
     if (!s->m->bytes) expected = PKV_ERR_UNSUPPORTED;
     pkv_tensor tensors[2];
     make_rows(s, layer, b->total, true, tensors);
-    same_status(s, pkv_batch_write(s->batch, layer, &tensors[0], s->row_bytes[1] > 0 ? &tensors[1] : NULL, NULL),
+    same_status(s, pkv_batch_write(s->batch, 0, layer, &tensors[0], s->row_bytes[1] > 0 ? &tensors[1] : NULL, NULL),
                 expected, "batch_write");
     for (uint32_t row = 0; row < b->num && expected == PKV_OK; ++row)
         if (b->status[row] == PKV_OK)
@@ -189,31 +197,31 @@ static void batch_gather(shadow *s, batch_step *b) {
     uint64_t longest = 0;
     uint64_t total = 0;
     for (uint32_t row = 0; row < b->num; ++row) {
-        first[row] = b->status[row] == PKV_OK ? below(s, row_length(b, row) + 1) : 0;
-        if (row_length(b, row) - first[row] > longest) longest = row_length(b, row) - first[row];
-        total += row_length(b, row) - first[row];
+        first[row] = b->status[row] == PKV_OK ? below(s, live_length(b, row) + 1) : 0;
+        if (live_length(b, row) - first[row] > longest) longest = live_length(b, row) - first[row];
+        total += live_length(b, row) - first[row];
     }
     const uint64_t padded = percent(s, 50) ? longest + below(s, 3) : 0;
     if (padded != 0) total = padded * b->num;
     if (total > s->max_rows) return;
     pkv_status expected = s->m->bytes ? PKV_OK : PKV_ERR_UNSUPPORTED;
     for (uint32_t row = 0; row < b->num && expected == PKV_OK; ++row)
-        if (row_length(b, row) > first[row])
+        if (live_length(b, row) > first[row])
             expected =
-                model_readable(s->m, &s->m->tables[b->index[row]], layer, first[row], row_length(b, row) - first[row]);
+                model_readable(s->m, &s->m->tables[b->index[row]], layer, first[row], live_length(b, row) - first[row]);
     pkv_tensor tensors[2];
     make_rows(s, layer, total, false, tensors);
     note(s, " gather %u, padded %" PRIu64, layer, padded);
     same_status(
         s,
-        pkv_batch_gather(s->batch, layer, first, padded, &tensors[0], s->row_bytes[1] > 0 ? &tensors[1] : NULL, NULL),
+        pkv_batch_gather(s->batch, 0, layer, first, padded, &tensors[0], s->row_bytes[1] > 0 ? &tensors[1] : NULL, NULL),
         expected, "batch_gather");
     if (expected != PKV_OK) return;
     uint64_t at = 0;
     for (uint32_t row = 0; row < b->num; ++row) {
         uint64_t position = first[row];
         uint8_t *row_of[2];
-        for (; position < row_length(b, row); ++position)
+        for (; position < live_length(b, row); ++position)
             s->row_tags[at++] = model_row_tag(s->m, &s->m->tables[b->index[row]], layer, position);
         for (; padded != 0 && at % padded != 0; ++at) { /* zeroed; filled in so that the comparison sees it */
             for (int side = 0; side < 2; ++side) {
@@ -225,7 +233,7 @@ static void batch_gather(shadow *s, batch_step *b) {
             }
             s->row_tags[at] = 1;
         }
-        if (padded != 0 && row_length(b, row) == first[row]) { /* a row of padding only */
+        if (padded != 0 && live_length(b, row) == first[row]) { /* a row of padding only */
             for (uint64_t i = 0; i < padded; ++i, ++at) {
                 for (int side = 0; side < 2; ++side) {
                     row_of[side] = s->rows[side] + at * s->heads * s->row_bytes[side];

@@ -221,7 +221,7 @@ static void decode_step(worker *w) {
         for (uint32_t row = 0; row < num; at += num_new[row++])
             if (statuses[row] == PKV_OK)
                 fill_rows(w, layer, rows[row]->sequence.tags + rows[row]->committed, num_new[row], at);
-        OK(pkv_batch_write(w->batch, layer, &tensors[0], &tensors[1], NULL));
+        OK(pkv_batch_write(w->batch, 0, layer, &tensors[0], &tensors[1], NULL));
     }
     for (uint32_t row = 0; row < num; ++row) accepted[row] = num_new[row] - (uint32_t)below(w, 2);
     IS(pkv_batch_commit(w->batch, accepted, NULL, NULL) == status);

@@ -16,19 +16,26 @@ typedef struct {
     int64_t slots[max_tokens];
 } step_arrays;
 
+/* The arrays of group 0; options that are made here point to it. */
+static pkv_batch_arrays group_arrays;
+
 static pkv_batch_options options_for(step_arrays *arrays) {
+    const pkv_batch_arrays none = PKV_BATCH_ARRAYS_INIT;
     pkv_batch_options options = PKV_BATCH_OPTIONS_INIT;
+    group_arrays = none;
+    options.num_arrays = 1;
+    options.arrays = &group_arrays;
     options.max_tables = max_tables;
     options.max_tokens = max_tokens;
-    options.max_blocks = max_blocks;
-    options.max_indices = max_indices;
-    options.block_table = &arrays->block_table[0][0];
-    options.block_indptr = arrays->indptr;
-    options.block_indices = arrays->indices;
+    group_arrays.max_blocks = max_blocks;
+    group_arrays.max_indices = max_indices;
+    group_arrays.block_table = &arrays->block_table[0][0];
+    group_arrays.block_indptr = arrays->indptr;
+    group_arrays.block_indices = arrays->indices;
     options.last_page_len = arrays->last_page_len;
     options.lengths = arrays->lengths;
-    options.slot_mapping = arrays->slots;
-    options.fill = fill;
+    group_arrays.slot_mapping = arrays->slots;
+    group_arrays.fill = fill;
     return options;
 }
 
@@ -200,11 +207,11 @@ static void the_arrays_that_are_not_wanted_may_be_null(void **state) {
         step_arrays arrays;
         memset(&arrays, 0x77, sizeof arrays);
         pkv_batch_options options = options_for(&arrays);
-        if (which == 0 || which == 5) options.block_table = NULL;
-        if (which == 1 || which == 5) options.block_indptr = options.block_indices = NULL;
+        if (which == 0 || which == 5) group_arrays.block_table = NULL;
+        if (which == 1 || which == 5) group_arrays.block_indptr = group_arrays.block_indices = NULL;
         if (which == 2 || which == 5) options.last_page_len = NULL;
         if (which == 3 || which == 5) options.lengths = NULL;
-        if (which == 4 || which == 5) options.slot_mapping = NULL;
+        if (which == 4 || which == 5) group_arrays.slot_mapping = NULL;
         pkv_batch *batch = NULL;
         assert_ok(pkv_batch_create(pool, &options, &batch));
         const uint32_t one = 1;
@@ -231,10 +238,10 @@ static void options_that_cannot_be_are_refused(void **state) {
     options.max_tables = 65537;
     assert_true(pkv_batch_create(pool, &options, &batch) != PKV_OK);
     options = good;
-    options.group = 1;
+    group_arrays.group = 1;
     assert_status(pkv_batch_create(pool, &options, &batch), PKV_ERR_INVALID);
     options = good;
-    options.block_indices = NULL;
+    group_arrays.block_indices = NULL;
     assert_status(pkv_batch_create(pool, &options, &batch), PKV_ERR_INVALID);
     assert_status(pkv_batch_create(NULL, &good, &batch), PKV_ERR_HANDLE);
     assert_null(batch);

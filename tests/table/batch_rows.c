@@ -62,7 +62,7 @@ static void case_H22_mixed_lengths_give_the_rows_of_each_table_alone(void **stat
     for (uint32_t layer = 0; layer < layers; ++layer) {
         const pkv_tensor k = rows_at(k_back, total), v = rows_at(v_back, total);
         memset(k_back, 0x5A, sizeof k_back);
-        assert_ok(pkv_batch_gather(batch, layer, NULL, 0, &k, &v, NULL));
+        assert_ok(pkv_batch_gather(batch, 0, layer, NULL, 0, &k, &v, NULL));
         uint64_t at = 0;
         for (int i = 0; i < num; ++i) {
             rows_of(tables[i], layer, 0, lengths[i], k_one, v_one);
@@ -89,14 +89,14 @@ static void case_H07_a_batch_with_empty_rows_is_no_error(void **state) {
     const pkv_tensor k = rows_at(k_data, 5), v = rows_at(v_data, 5), back = rows_at(k_back, 5),
                      nothing = rows_at(NULL, 0);
     assert_ok(pkv_batch_reserve(batch, 3, tables, num_new, NULL));
-    for (uint32_t layer = 0; layer < layers; ++layer) assert_ok(pkv_batch_write(batch, layer, &k, &v, NULL));
-    assert_ok(pkv_batch_gather(batch, 1, NULL, 0, &back, NULL, NULL));
+    for (uint32_t layer = 0; layer < layers; ++layer) assert_ok(pkv_batch_write(batch, 0, layer, &k, &v, NULL));
+    assert_ok(pkv_batch_gather(batch, 0, 1, NULL, 0, &back, NULL, NULL));
     assert_memory_equal(k_back, k_data, 5 * row_elements * 2);
     assert_ok(pkv_batch_commit(batch, NULL, NULL, NULL));
     assert_ok(pkv_batch_reserve(batch, 0, NULL, NULL, NULL));
-    assert_ok(pkv_batch_write(batch, 0, &nothing, &nothing, NULL));
-    assert_ok(pkv_batch_gather(batch, 0, NULL, 0, &nothing, &nothing, NULL));
-    assert_ok(pkv_batch_gather(batch, 0, NULL, 16, &nothing, &nothing, NULL));
+    assert_ok(pkv_batch_write(batch, 0, 0, &nothing, &nothing, NULL));
+    assert_ok(pkv_batch_gather(batch, 0, 0, NULL, 0, &nothing, &nothing, NULL));
+    assert_ok(pkv_batch_gather(batch, 0, 0, NULL, 16, &nothing, &nothing, NULL));
     for (int i = 0; i < 3; ++i) end_table(tables[i]);
     assert_ok(pkv_batch_destroy(batch));
     end_pool(pool);
@@ -112,7 +112,7 @@ static void case_I01_padding_behind_a_row_is_zero_and_not_what_the_page_held(voi
     memset(k_back, 0x5A, sizeof k_back);
     memset(v_back, 0x5A, sizeof v_back);
     const pkv_tensor k = rows_at(k_back, 32), v = rows_at(v_back, 32);
-    assert_ok(pkv_batch_gather(batch, 0, NULL, 16, &k, &v, NULL));
+    assert_ok(pkv_batch_gather(batch, 0, 0, NULL, 16, &k, &v, NULL));
     rows_of(tables[0], 0, 0, 13, k_one, v_one);
     assert_memory_equal(k_back, k_one, 13 * row_elements * 2);
     assert_memory_equal(v_back, v_one, 13 * row_elements * 2);
@@ -139,14 +139,14 @@ static void a_gather_that_cannot_be_writes_nothing(void **state) {
     assert_ok(pkv_batch_reserve(batch, 2, tables, none, NULL));
     memset(k_back, 0x5A, sizeof k_back);
     const pkv_tensor k = rows_at(k_back, 32), few = rows_at(k_back, 15), few_padded = rows_at(k_back, 31);
-    assert_status(pkv_batch_gather(batch, 0, NULL, 12, &k, NULL, NULL), PKV_ERR_INVALID); /* 13 tokens */
-    assert_status(pkv_batch_gather(batch, 0, past, 0, &k, NULL, NULL), PKV_ERR_INVALID);
-    assert_status(pkv_batch_gather(batch, 0, NULL, 0, &few, NULL, NULL), PKV_ERR_INVALID);
-    assert_status(pkv_batch_gather(batch, 0, NULL, 16, &few_padded, NULL, NULL), PKV_ERR_INVALID);
-    assert_status(pkv_batch_gather(batch, 2, NULL, 0, &k, NULL, NULL), PKV_ERR_INVALID);
-    assert_true(pkv_batch_gather(batch, 0, NULL, UINT64_MAX, &k, NULL, NULL) != PKV_OK);
+    assert_status(pkv_batch_gather(batch, 0, 0, NULL, 12, &k, NULL, NULL), PKV_ERR_INVALID); /* 13 tokens */
+    assert_status(pkv_batch_gather(batch, 0, 0, past, 0, &k, NULL, NULL), PKV_ERR_INVALID);
+    assert_status(pkv_batch_gather(batch, 0, 0, NULL, 0, &few, NULL, NULL), PKV_ERR_INVALID);
+    assert_status(pkv_batch_gather(batch, 0, 0, NULL, 16, &few_padded, NULL, NULL), PKV_ERR_INVALID);
+    assert_status(pkv_batch_gather(batch, 0, 2, NULL, 0, &k, NULL, NULL), PKV_ERR_INVALID);
+    assert_true(pkv_batch_gather(batch, 0, 0, NULL, UINT64_MAX, &k, NULL, NULL) != PKV_OK);
     assert_ok(pkv_batch_reserve(batch, 2, tables, one, NULL)); /* the new row is not written yet */
-    assert_status(pkv_batch_gather(batch, 0, NULL, 0, &k, NULL, NULL), PKV_ERR_INVALID);
+    assert_status(pkv_batch_gather(batch, 0, 0, NULL, 0, &k, NULL, NULL), PKV_ERR_INVALID);
     assert_true(all_are(k_back, 0, 40, 0x5A5A));
     for (int i = 0; i < 2; ++i) end_table(tables[i]);
     assert_ok(pkv_batch_destroy(batch));
@@ -164,7 +164,7 @@ static void gather_begins_at_the_first_token_of_each_row(void **state) {
     for (uint64_t padded = 0; padded <= 10; padded += 10) {
         memset(v_back, 0x5A, sizeof v_back);
         const pkv_tensor v = rows_at(v_back, 40);
-        assert_ok(pkv_batch_gather(batch, 1, first, padded, NULL, &v, NULL));
+        assert_ok(pkv_batch_gather(batch, 0, 1, first, padded, NULL, &v, NULL));
         uint64_t at = 0;
         for (uint64_t i = 0; i < 3; ++i) {
             if (padded != 0) at = i * padded;
@@ -189,15 +189,15 @@ static void rows_of_failed_tables_are_skipped(void **state) {
     fill_rows(k_data, 8, 1);
     fill_rows(v_data, 8, 2);
     const pkv_tensor k = rows_at(k_data, 8), v = rows_at(v_data, 8), few = rows_at(k_data, 7);
-    assert_status(pkv_batch_write(batch, 0, &few, &few, NULL), PKV_ERR_INVALID); /* their rows count all the same */
-    for (uint32_t layer = 0; layer < layers; ++layer) assert_ok(pkv_batch_write(batch, layer, &k, &v, NULL));
+    assert_status(pkv_batch_write(batch, 0, 0, &few, &few, NULL), PKV_ERR_INVALID); /* their rows count all the same */
+    for (uint32_t layer = 0; layer < layers; ++layer) assert_ok(pkv_batch_write(batch, 0, layer, &k, &v, NULL));
     const pkv_tensor back = rows_at(k_back, 24), v_tensor = rows_at(v_back, 24);
     memset(k_back, 0x5A, sizeof k_back);
-    assert_ok(pkv_batch_gather(batch, 0, NULL, 0, &back, NULL, NULL));
+    assert_ok(pkv_batch_gather(batch, 0, 0, NULL, 0, &back, NULL, NULL));
     assert_memory_equal(k_back + 3 * row_elements, k_data, row_elements * 2);
     assert_memory_equal(k_back + 6 * row_elements, k_data + 6 * row_elements, 2 * row_elements * 2);
     assert_true(all_are(k_back, 8, 4, 0x5A5A));
-    assert_ok(pkv_batch_gather(batch, 0, NULL, 8, &back, &v_tensor, NULL));
+    assert_ok(pkv_batch_gather(batch, 0, 0, NULL, 8, &back, &v_tensor, NULL));
     assert_true(all_are(k_back, 8, 8, 0)); /* the failed row is empty */
     assert_true(all_are(v_back, 8, 8, 0));
     assert_status(pkv_batch_commit(batch, NULL, NULL, NULL), PKV_ERR_NO_PAGES);
@@ -224,7 +224,7 @@ static void a_row_whose_names_failed_is_not_written(void **state) {
     assert_int_equal(statuses[1], PKV_OK);
     fill_rows(k_data, 2, 1);
     const pkv_tensor k = rows_at(k_data, 2);
-    assert_ok(pkv_batch_write(batch, 0, &k, &k, NULL));
+    assert_ok(pkv_batch_write(batch, 0, 0, &k, &k, NULL));
     pkv_layer_layout layout = PKV_LAYER_LAYOUT_INIT;
     assert_ok(pkv_pool_layout(pool, 0, 0, &layout));
     const uint16_t *row =
@@ -248,10 +248,10 @@ static void a_write_that_cannot_be_writes_nothing(void **state) {
     write_rows(table, 2, 2, 9);
     fill_rows(k_data, 2, 1);
     const pkv_tensor k = rows_at(k_data, 2), few = rows_at(k_data, 1);
-    assert_status(pkv_batch_write(batch, 0, &k, &few, NULL), PKV_ERR_INVALID);
-    assert_status(pkv_batch_write(batch, 0, &k, NULL, NULL), PKV_ERR_INVALID);
-    assert_status(pkv_batch_write(batch, 0, NULL, &k, NULL), PKV_ERR_INVALID);
-    assert_status(pkv_batch_write(batch, 2, &k, &k, NULL), PKV_ERR_INVALID);
+    assert_status(pkv_batch_write(batch, 0, 0, &k, &few, NULL), PKV_ERR_INVALID);
+    assert_status(pkv_batch_write(batch, 0, 0, &k, NULL, NULL), PKV_ERR_INVALID);
+    assert_status(pkv_batch_write(batch, 0, 0, NULL, &k, NULL), PKV_ERR_INVALID);
+    assert_status(pkv_batch_write(batch, 0, 2, &k, &k, NULL), PKV_ERR_INVALID);
     check_rows(table, 2, 2, 9);
     end_table(table);
     assert_ok(pkv_batch_destroy(batch));
@@ -334,7 +334,7 @@ static void random_steps(uint64_t seed, uint32_t page_tokens, int steps) {
         pkv_status statuses[width];
         (void)pkv_batch_reserve(batch, width, worlds[0].tables, num_new, statuses);
         (void)pkv_batch_set_tokens(batch, total, ids, NULL);
-        for (uint32_t layer = 0; layer < layers; ++layer) assert_ok(pkv_batch_write(batch, layer, &k, &v, NULL));
+        for (uint32_t layer = 0; layer < layers; ++layer) assert_ok(pkv_batch_write(batch, 0, layer, &k, &v, NULL));
         (void)pkv_batch_commit(batch, accepted, statuses, NULL);
         for (int i = 0; i < width; ++i) assert_true(statuses[i] == PKV_OK || statuses[i] == PKV_ERR_NO_PAGES);
         step_one_by_one(&worlds[1], num_new, accepted, ids);

@@ -14,19 +14,26 @@ typedef struct {
     int64_t slots[max_tokens];
 } step_arrays;
 
+/* The arrays of group 0; options that are made here point to it. */
+static pkv_batch_arrays group_arrays;
+
 static pkv_batch *make_batch(pkv_pool *pool, step_arrays *arrays) {
     memset(arrays, 0, sizeof *arrays);
+    const pkv_batch_arrays none = PKV_BATCH_ARRAYS_INIT;
     pkv_batch_options options = PKV_BATCH_OPTIONS_INIT;
+    group_arrays = none;
+    options.num_arrays = 1;
+    options.arrays = &group_arrays;
     options.max_tables = max_tables;
     options.max_tokens = max_tokens;
-    options.max_blocks = max_blocks;
-    options.max_indices = max_indices;
-    options.block_table = &arrays->block_table[0][0];
-    options.block_indptr = arrays->indptr;
-    options.block_indices = arrays->indices;
+    group_arrays.max_blocks = max_blocks;
+    group_arrays.max_indices = max_indices;
+    group_arrays.block_table = &arrays->block_table[0][0];
+    group_arrays.block_indptr = arrays->indptr;
+    group_arrays.block_indices = arrays->indices;
     options.last_page_len = arrays->last_page_len;
     options.lengths = arrays->lengths;
-    options.slot_mapping = arrays->slots;
+    group_arrays.slot_mapping = arrays->slots;
     pkv_batch *batch = NULL;
     assert_ok(pkv_batch_create(pool, &options, &batch));
     return batch;
@@ -176,8 +183,8 @@ static void outside_a_step_nothing_is_done(void **state) {
     const uint32_t one = 1;
     for (int round = 0; round < 2; ++round) {
         assert_status(pkv_batch_set_tokens(batch, 1, &token, NULL), PKV_ERR_STATE);
-        assert_status(pkv_batch_write(batch, 0, &rows, &rows, NULL), PKV_ERR_STATE);
-        assert_status(pkv_batch_gather(batch, 0, NULL, 0, &rows, NULL, NULL), PKV_ERR_STATE);
+        assert_status(pkv_batch_write(batch, 0, 0, &rows, &rows, NULL), PKV_ERR_STATE);
+        assert_status(pkv_batch_gather(batch, 0, 0, NULL, 0, &rows, NULL, NULL), PKV_ERR_STATE);
         assert_status(pkv_batch_commit(batch, NULL, NULL, NULL), PKV_ERR_STATE);
         if (round == 0) {
             assert_ok(pkv_batch_reserve(batch, 1, &table, &one, NULL));
@@ -292,7 +299,7 @@ static void a_table_destroyed_inside_a_step_is_gone_after_it(void **state) {
     assert_ok(pkv_batch_reserve(batch, 2, tables, num_new, NULL));
     end_table(tables[0]);
     assert_status(pkv_table_destroy(tables[0], NULL), PKV_ERR_HANDLE);
-    (void)pkv_batch_write(batch, 0, &rows, &rows, NULL);
+    (void)pkv_batch_write(batch, 0, 0, &rows, &rows, NULL);
     pkv_status statuses[2];
     (void)pkv_batch_commit(batch, NULL, statuses, NULL);
     assert_int_equal(statuses[1], PKV_OK);
@@ -348,8 +355,8 @@ static void a_table_cleared_inside_a_step_gives_its_pages_away_for_good(void **s
     assert_ok(pkv_table_clear(tables[0], NULL));
     pkv_table *heir = sequence_of(pool, 4, 3); /* has the page now */
     const pkv_tensor rows = zeros_of(2);
-    (void)pkv_batch_write(batch, 0, &rows, &rows, NULL);
-    (void)pkv_batch_write(batch, 1, &rows, &rows, NULL);
+    (void)pkv_batch_write(batch, 0, 0, &rows, &rows, NULL);
+    (void)pkv_batch_write(batch, 0, 1, &rows, &rows, NULL);
     check_rows(heir, 0, 4, 3);
     (void)pkv_batch_commit(batch, NULL, NULL, NULL);
     check_rows(heir, 0, 4, 3);
@@ -369,7 +376,7 @@ static void rows_committed_inside_a_step_do_not_change_any_more(void **state) {
     assert_ok(pkv_batch_reserve(batch, 1, &table, &one, NULL));
     write_and_commit(table, 4, 1);
     const pkv_tensor rows = zeros_of(1);
-    (void)pkv_batch_write(batch, 0, &rows, &rows, NULL);
+    (void)pkv_batch_write(batch, 0, 0, &rows, &rows, NULL);
     check_rows(table, 0, 4, 1);
     end_table(table);
     assert_ok(pkv_batch_destroy(batch));
@@ -386,10 +393,10 @@ static void a_table_forked_inside_a_step_is_not_written_into(void **state) {
     assert_ok(pkv_batch_reserve(batch, 1, &table, &one, NULL));
     pkv_table *fork = fork_of(table);
     const pkv_tensor rows = zeros_of(1);
-    assert_status(pkv_batch_write(batch, 0, &rows, &rows, NULL), PKV_ERR_STATE);
+    assert_status(pkv_batch_write(batch, 0, 0, &rows, &rows, NULL), PKV_ERR_STATE);
     assert_status(pkv_batch_commit(batch, NULL, NULL, NULL), PKV_ERR_STATE);
     assert_ok(pkv_batch_reserve(batch, 1, &table, &one, NULL));
-    assert_ok(pkv_batch_write(batch, 0, &rows, &rows, NULL));
+    assert_ok(pkv_batch_write(batch, 0, 0, &rows, &rows, NULL));
     assert_ok(pkv_batch_commit(batch, NULL, NULL, NULL));
     check_rows(fork, 0, 5, 1);
     check_rows(table, 0, 5, 1);

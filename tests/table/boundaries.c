@@ -236,7 +236,7 @@ static void gather_step(pkv_pool *pool, pkv_table *const *tables, uint32_t num_t
     tensor.data = k;
     tensor.dtype = PKV_DTYPE_F16;
     tensor.num_tokens = rows;
-    assert_ok(pkv_batch_gather(batch, 1, NULL, 0, &tensor, NULL, NULL));
+    assert_ok(pkv_batch_gather(batch, 0, 1, NULL, 0, &tensor, NULL, NULL));
     assert_ok(pkv_batch_commit(batch, NULL, NULL, NULL));
     assert_ok(pkv_batch_destroy(batch));
 }

@@ -325,7 +325,7 @@ static void a_reserve_with_pages_to_grow_but_none_to_copy_takes_none(void **stat
     end_pool(pool);
 }
 
-static void case_E10_a_pool_without_bytes_refuses_to_copy(void **state) {
+static void case_E10_a_pool_without_bytes_hands_its_copies_to_the_caller(void **state) {
     (void)state;
     pkv_pool *pool = make_id_pool(8, page_tokens);
     pkv_token tokens[8];
@@ -334,19 +334,26 @@ static void case_E10_a_pool_without_bytes_refuses_to_copy(void **state) {
     pkv_table *source = admit(pool, &prompt, NULL);
     assert_ok(pkv_table_commit(source, 6, NULL));
     pkv_table *fork = fork_of(source);
-    pkv_slot slot;
-    assert_status(pkv_table_reserve(fork, 7), PKV_ERR_UNSUPPORTED);
-    assert_status(pkv_table_reserve(fork, 12), PKV_ERR_UNSUPPORTED);
-    assert_status(pkv_table_slots(fork, 0, 6, 1, &slot), PKV_ERR_UNSUPPORTED);
-    assert_int_equal(info_of(fork).blocks, 2);
-    assert_int_equal(page_of(pool, page_at(fork, 1)).count, 2);
-    assert_ok(pkv_table_truncate(fork, 4, NULL)); /* at the end of a block there is nothing to copy */
-    assert_ok(pkv_table_reserve(fork, 8));
-    assert_ok(pkv_table_commit(source, 6, NULL));
-    assert_ok(pkv_table_truncate(source, 2, NULL)); /* into a published block */
-    assert_status(pkv_table_reserve(source, 3), PKV_ERR_UNSUPPORTED);
-    assert_int_equal(info_of(source).committed, 2);
-    assert_int_equal(probe_tokens(pool, &prompt), 4);
+    const pkv_page shared = page_at(fork, 1);
+    pkv_page_copy copy = {9, 9, 9};
+    uint64_t count = 9;
+    assert_ok(pkv_table_take_copies(fork, &copy, 1, &count));
+    assert_int_equal(count, 0);
+    assert_ok(pkv_table_reserve(fork, 7));
+    assert_int_not_equal(page_at(fork, 1), shared);
+    assert_int_equal(page_of(pool, shared).count, 2); /* held until the copy is made */
+    assert_status(pkv_table_commit(fork, 7, NULL), PKV_ERR_STATE); /* not made yet */
+    assert_ok(pkv_table_take_copies(fork, NULL, 0, &count));
+    assert_int_equal(count, 1);
+    assert_ok(pkv_table_take_copies(fork, &copy, 1, &count));
+    assert_int_equal(copy.group, 0);
+    assert_int_equal(copy.src, shared);
+    assert_int_equal(copy.dst, page_at(fork, 1));
+    assert_int_equal(page_of(pool, shared).count, 2);
+    assert_ok(pkv_table_take_copies(fork, &copy, 1, &count));
+    assert_int_equal(count, 0); /* handed out once */
+    assert_ok(pkv_table_commit(fork, 7, NULL));
+    assert_int_equal(page_of(pool, shared).count, 1);
     end_table(source);
     end_table(fork);
     end_pool(pool);
@@ -368,7 +375,7 @@ int main(void) {
         cmocka_unit_test(forks_publish_under_their_own_names),
         cmocka_unit_test(without_a_page_for_the_copy_everything_stays_as_it_was),
         cmocka_unit_test(a_reserve_with_pages_to_grow_but_none_to_copy_takes_none),
-        cmocka_unit_test(case_E10_a_pool_without_bytes_refuses_to_copy),
+        cmocka_unit_test(case_E10_a_pool_without_bytes_hands_its_copies_to_the_caller),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

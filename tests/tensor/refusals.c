@@ -102,18 +102,22 @@ static void tensors_that_do_not_fit_are_refused(void **state) {
     end(&f);
 }
 
-static void a_tensor_of_another_type_is_refused(void **state) {
+static void a_tensor_of_a_type_that_does_not_convert_is_refused(void **state) {
     (void)state;
-    static const int32_t others[] = {PKV_DTYPE_BF16, PKV_DTYPE_F32, PKV_DTYPE_OPAQUE, 0, 99};
+    static const struct {
+        int32_t dtype;
+        pkv_status status;
+    } others[] = {{PKV_DTYPE_OPAQUE, PKV_ERR_UNSUPPORTED}, {PKV_DTYPE_F8_E4M3, PKV_ERR_UNSUPPORTED},
+                  {PKV_DTYPE_I8, PKV_ERR_UNSUPPORTED}, {0, PKV_ERR_INVALID}, {99, PKV_ERR_INVALID}};
     fixture f = begin_with(&small);
     const pkv_slot slots[3] = {0, 1, 2};
     const pkv_page page = 0;
     for (int i = 0; i < 5; ++i) {
         pkv_tensor other = f.v.tensor;
-        other.dtype = others[i];
-        assert_status(pkv_pool_write(f.p->pool, 0, 0, 3, slots, &f.k.tensor, &other, NULL), PKV_ERR_INVALID);
+        other.dtype = others[i].dtype;
+        assert_status(pkv_pool_write(f.p->pool, 0, 0, 3, slots, &f.k.tensor, &other, NULL), others[i].status);
         check_paged(f.p);
-        refuse_gather(&f, 1, &page, 0, 3, &f.k.tensor, &other, PKV_ERR_INVALID);
+        refuse_gather(&f, 1, &page, 0, 3, &f.k.tensor, &other, others[i].status);
     }
     end(&f);
 }
@@ -232,7 +236,7 @@ int main(void) {
         cmocka_unit_test(a_slot_in_a_page_that_nobody_holds_is_refused),
         cmocka_unit_test(a_slot_in_a_published_page_is_refused),
         cmocka_unit_test(tensors_that_do_not_fit_are_refused),
-        cmocka_unit_test(a_tensor_of_another_type_is_refused),
+        cmocka_unit_test(a_tensor_of_a_type_that_does_not_convert_is_refused),
         cmocka_unit_test(strides_that_leave_64_bits_are_refused),
         cmocka_unit_test(a_latent_cache_without_v_takes_none),
         cmocka_unit_test(a_gather_that_cannot_be_is_refused),
