@@ -10,6 +10,8 @@
  *    write(layer, k, v) ...        or the engine's own kernel over slot_mapping
  *    commit()                      the KV of this step is complete
  *
+ *  A table that is destroyed inside a step keeps its pages until the step ends.
+ *
  *  Thread-safety: one thread at a time for a batch and the tables in it. */
 #ifndef PAGEDKV_BATCH_H
 #define PAGEDKV_BATCH_H

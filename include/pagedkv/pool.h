@@ -11,7 +11,8 @@
  *
  *  Order of reuse, stable across versions: a new pool gives pages 0, 1, 2 ...; of freed pages the last one freed is given
  *  first; free pages go before cached ones. Cached pages are evicted least recently released first, leaves before
- *  parents: a prefix never loses its head while its tail is still there. Retention (pkv_retention) comes before age.
+ *  parents: a prefix never loses its head while its tail is still there. (Where callers hold later blocks of a prefix
+ *  without its first ones, these cached first ones go last of all, in no promised order, and the held ones lose their names.) Retention (pkv_retention) comes before age.
  *  In a window group the blocks that a window has passed go first, then blocks from the head on, the sinks last: what a
  *  window reaches from the end of a prefix stays longest.
  *
@@ -189,6 +190,7 @@ PKV_API pkv_status pkv_pool_alloc(pkv_pool *pool, uint32_t group, uint64_t num_p
 /** Adds one to the count of each of `num_pages` held pages; a page listed twice gets two.
  *  @return PKV_OK; PKV_ERR_INVALID for an id out of range and PKV_ERR_STATE for a page that nobody holds: no count is
  *          changed then (a cached page is taken with pkv_pool_lookup, which knows what it holds)
+ *  A page of a table that is retained here keeps its committed rows; the table goes on writing behind them.
  *  Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_pool_retain(pkv_pool *pool, uint32_t group, uint64_t num_pages, const pkv_page *pages);
 
@@ -257,7 +259,7 @@ typedef struct pkv_prompt {
     const pkv_token *tokens;
     uint64_t num_tokens;    /**< at most 2^40 */
     const pkv_media *media; /**< in order of position */
-    uint64_t num_media;
+    uint64_t num_media;     /**< at most 2^20 */
 } pkv_prompt;
 #define PKV_PROMPT_INIT {sizeof(pkv_prompt), NULL, NULL, 0, NULL, 0}
 

@@ -85,8 +85,8 @@ PKV_API pkv_status pkv_table_reserve(pkv_table *table, uint64_t num_tokens);
 
 /** Names the tokens at [position, position + num_tokens). Blocks that are committed and now completely named are
  *  published.
- *  @param position  at most `named`: no gaps. Ids at and after `committed` may be replaced; those before it only by
- *                   themselves
+ *  @param position  at most `named`: no gaps. Ids at and after `committed` may be replaced, and then names and media behind
+ *                   them are forgotten; those before it only by themselves
  *  @return PKV_OK; PKV_ERR_INVALID for a gap or another id before `committed`; PKV_ERR_STATE before admit;
  *          PKV_ERR_LIMIT above 2^40 tokens; PKV_ERR_NO_MEMORY
  *  Since 0.1. */

@@ -17,6 +17,7 @@ namespace pkv::prefix {
 namespace {
 
 constexpr uint64_t max_tokens = uint64_t{1} << 40;
+constexpr uint64_t max_media = uint64_t{1} << 20;
 constexpr uint64_t max_part_bytes = uint64_t{1} << 20;
 
 // Tags keep the kinds of input apart: an adapter never reads as a salt, a block never as a root.
@@ -52,8 +53,8 @@ pkv_status check_part(const pkv_bytes &part, const char *name) {
 }
 
 pkv_status read_media(const pkv_prompt &in, std::vector<Media> &out) {
-    if (in.num_media > in.num_tokens)
-        return fail(PKV_ERR_INVALID, "prompt: %" PRIu64 " media in %" PRIu64 " tokens", in.num_media, in.num_tokens);
+    if (in.num_media > max_media)
+        return fail(PKV_ERR_LIMIT, "prompt: %" PRIu64 " media, more than 2^20", in.num_media);
     if (in.num_media != 0 && in.media == nullptr) return fail(PKV_ERR_INVALID, "prompt: media is NULL");
     out.reserve(in.num_media);
     for (uint64_t i = 0; i < in.num_media; ++i) {

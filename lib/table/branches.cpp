@@ -139,7 +139,7 @@ pkv_status Table::truncate(uint64_t num_tokens) {
         version_ = next_version();
     }
     if (num_tokens < tokens_.size()) tokens_.resize(num_tokens);
-    while (!media_.empty() && media_.back().position >= tokens_.size()) media_.pop_back();
+    drop_media_behind_names();
     for (uint64_t &end : written_) end = std::min(end, num_tokens);
     if (num_tokens < committed_) {
         committed_ = num_tokens;
@@ -178,7 +178,7 @@ pkv_status Table::accept(std::span<const uint64_t> positions) {
         tokens_[named++] = tokens_[position];
     }
     if (named < tokens_.size()) tokens_.resize(named);
-    while (!media_.empty() && media_.back().position >= tokens_.size()) media_.pop_back();
+    drop_media_behind_names();
     if (end / page_tokens_ != committed_ / page_tokens_) tail_private_ = true;
     committed_ = end;
     for (uint64_t &written : written_) written = std::min(written, end);

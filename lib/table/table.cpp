@@ -139,9 +139,15 @@ pkv_status Table::set_tokens(uint64_t position, std::span<const pkv_token> token
     const uint64_t end = position + tokens.size();
     if (end > tokens_.capacity()) tokens_.reserve(std::max<uint64_t>(end, tokens_.capacity() * 2));
     tokens_.resize(position + equal);
+    drop_media_behind_names();
     tokens_.insert(tokens_.end(), difference, tokens.end());
     publish();
     return PKV_OK;
+}
+
+/// Media go with the names of their placeholders: what comes in their place later has no part in them.
+void Table::drop_media_behind_names() {
+    while (!media_.empty() && media_.back().position >= tokens_.size()) media_.pop_back();
 }
 
 pkv_status Table::commit(uint64_t num_tokens) {

@@ -84,6 +84,7 @@ class Table {
     uint64_t readable(uint32_t group, uint32_t layer) const;
     void take_partial_match(Admission &admission);
     void publish();
+    void drop_media_behind_names();
 
     GroupPages tail_pages() const;
     uint32_t shared_tail_groups();

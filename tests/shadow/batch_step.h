@@ -191,6 +191,18 @@ static void batch_write(shadow *s, batch_step *b, uint32_t layer) {
                         "the model's write");
 }
 
+/* A row of padding must be zero; it is filled in, so that the comparison of all rows finds what it expects. */
+static void take_zero_row(shadow *s, uint32_t layer, uint64_t at, uint32_t table) {
+    s->row_tags[at] = 1;
+    for (int side = 0; side < 2; ++side) {
+        const uint64_t bytes = s->row_bytes[side];
+        uint8_t *row = s->rows[side] + at * s->heads * bytes;
+        for (uint64_t i = 0; i < s->heads * bytes; ++i)
+            if (row[i] != 0) mismatch(s, "batch_gather: padding behind row %u is not zero", table);
+        for (uint64_t head = 0; head < s->heads; ++head) model_row(row + head * bytes, bytes, 1, layer, side, head);
+    }
+}
+
 static void batch_gather(shadow *s, batch_step *b) {
     const uint32_t layer = (uint32_t)below(s, model_layers);
     uint64_t first[batch_rows + 1];
@@ -219,32 +231,9 @@ static void batch_gather(shadow *s, batch_step *b) {
     if (expected != PKV_OK) return;
     uint64_t at = 0;
     for (uint32_t row = 0; row < b->num; ++row) {
-        uint64_t position = first[row];
-        uint8_t *row_of[2];
-        for (; position < live_length(b, row); ++position)
+        for (uint64_t position = first[row]; position < live_length(b, row); ++position)
             s->row_tags[at++] = model_row_tag(s->m, &s->m->tables[b->index[row]], layer, position);
-        for (; padded != 0 && at % padded != 0; ++at) { /* zeroed; filled in so that the comparison sees it */
-            for (int side = 0; side < 2; ++side) {
-                row_of[side] = s->rows[side] + at * s->heads * s->row_bytes[side];
-                for (uint64_t i = 0; i < s->heads * s->row_bytes[side]; ++i)
-                    if (row_of[side][i] != 0) mismatch(s, "batch_gather: padding behind row %u is not zero", row);
-                for (uint64_t head = 0; head < s->heads; ++head)
-                    model_row(row_of[side] + head * s->row_bytes[side], s->row_bytes[side], 1, layer, side, head);
-            }
-            s->row_tags[at] = 1;
-        }
-        if (padded != 0 && live_length(b, row) == first[row]) { /* a row of padding only */
-            for (uint64_t i = 0; i < padded; ++i, ++at) {
-                for (int side = 0; side < 2; ++side) {
-                    row_of[side] = s->rows[side] + at * s->heads * s->row_bytes[side];
-                    for (uint64_t j = 0; j < s->heads * s->row_bytes[side]; ++j)
-                        if (row_of[side][j] != 0) mismatch(s, "batch_gather: empty row %u is not zero", row);
-                    for (uint64_t head = 0; head < s->heads; ++head)
-                        model_row(row_of[side] + head * s->row_bytes[side], s->row_bytes[side], 1, layer, side, head);
-                }
-                s->row_tags[at] = 1;
-            }
-        }
+        for (; padded != 0 && at < (row + 1) * padded; ++at) take_zero_row(s, layer, at, row);
     }
     check_gathered(s, layer, total, "batch_gather");
 }
