@@ -76,16 +76,19 @@ pkv_page Pool::parked_above(uint32_t group, NodeId node) {
     return PKV_NO_PAGE;
 }
 
-/// Evictions come in runs: the state of the next two victims should be on its way from memory while this one goes.
+/// Evictions come in runs: what the next victims need should be on its way from memory while this one goes. Each step looks
+/// at what an earlier one has fetched: a page's state four victims ahead, then its node, then its slot in the hash table.
 void Pool::prefetch_victims(uint32_t group, pkv_page page) {
     const PageSet &set = pages(group);
-    const pkv_page next = set.newer(page);
-    if (next == PKV_NO_PAGE) return;
-    index_.prefetch_slot(index_.node(set.node(next)).key);
-    const pkv_page after = set.newer(next);
-    if (after == PKV_NO_PAGE) return;
-    __builtin_prefetch(&index_.node(set.node(after)));
-    if (const pkv_page third = set.newer(after); third != PKV_NO_PAGE) set.prefetch(third);
+    pkv_page ahead[4];
+    for (pkv_page &next : ahead) {
+        page = set.newer(page);
+        if (page == PKV_NO_PAGE) return;
+        next = page;
+    }
+    set.prefetch(ahead[3]);
+    __builtin_prefetch(&index_.node(set.node(ahead[2])));
+    index_.prefetch_slot(index_.node(set.node(ahead[1])).key);
 }
 
 void Pool::detach_page(NodeId node, uint32_t group) {

@@ -266,7 +266,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
     // Retention.
     void apply_retention(prefix::NodeId node, const pkv_retention &retention, uint64_t now_ns) PKV_REQUIRES(mutex_);
-    void apply_published_retention(prefix::NodeId node, std::span<const RetentionRange> ranges) PKV_REQUIRES(mutex_);
+    void apply_published_retention(prefix::NodeId node, prefix::NodeId root, std::span<const RetentionRange> ranges)
+        PKV_REQUIRES(mutex_);
     void set_pinned(prefix::NodeId node, bool pinned) PKV_REQUIRES(mutex_);
     void relist(prefix::NodeId node) PKV_REQUIRES(mutex_);
     void reserve_timers(uint64_t more) PKV_REQUIRES(mutex_);

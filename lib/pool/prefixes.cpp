@@ -184,7 +184,7 @@ std::vector<Pool::BlockToPublish> Pool::name_blocks(std::span<const pkv_token> t
 }
 
 void Pool::record(int32_t kind, uint32_t group, NodeId node) {
-    if (clearing_) return;
+    if (clearing_ || !events_.enabled()) return;
     const prefix::Node &item = index_.node(node);
     const Key &parent = index_.key_of(item.parent);
     events_.record(kind, group, {item.key.low, item.key.high}, {parent.low, parent.high}, item.block);
@@ -272,7 +272,8 @@ pkv_status Pool::publish(uint32_t group, const Prompt &prompt, uint64_t first_bl
     NodeId parent = no_node;
     PKV_TRY(check_publish(group, prompt, first_block, list, blocks, parent));
     reserve_timers(list.size());
-    if (parent == no_node) parent = find_or_make_root(prompt.ns);
+    const NodeId root = find_or_make_root(prompt.ns);
+    if (parent == no_node) parent = root;
     for (uint64_t i = 0; i < list.size(); ++i) {
         const uint64_t block = first_block + i;
         BlockToPublish &item = blocks[block];
@@ -284,7 +285,7 @@ pkv_status Pool::publish(uint32_t group, const Prompt &prompt, uint64_t first_bl
         one[group] = page;
         parent = publish_node(parent, name, item.extras, block, one);
         publish_page(parent, group, page, false);
-        if (counters_.published_blocks != before) apply_published_retention(parent, {});
+        if (counters_.published_blocks != before) apply_published_retention(parent, root, {});
         if (owner != nullptr) owner[i] = index_.page(parent, group);
     }
     return PKV_OK;
@@ -318,7 +319,7 @@ bool Pool::publish_sequence(std::span<const pkv_token> tokens, std::span<const p
                     publish_page(parent, group, lists[group][block], share);
                     replaced = replaced || lists[group][block] != own[group];
                 }
-            if (counters_.published_blocks != before) apply_published_retention(parent, retention);
+            if (counters_.published_blocks != before) apply_published_retention(parent, frontier.root, retention);
             frontier = Frontier{frontier.root, block + 1, item.key, parent, index_.node(parent).generation};
         }
     }

@@ -55,15 +55,13 @@ void Pool::apply_retention(NodeId node, const pkv_retention &retention, uint64_t
 }
 
 /// What a block gets when it is published: its sequence's ranges, the last one first, or its namespace's.
-void Pool::apply_published_retention(NodeId node, std::span<const RetentionRange> ranges) {
+void Pool::apply_published_retention(NodeId node, NodeId root, std::span<const RetentionRange> ranges) {
     const uint64_t begin = uint64_t{index_.node(node).block} * page_tokens_;
     for (size_t i = ranges.size(); i-- > 0;)
         if (ranges[i].begin < begin + page_tokens_ && ranges[i].end > begin) {
             apply_retention(node, ranges[i].retention, monotonic_ns());
             return;
         }
-    NodeId root = node;
-    while (!prefix::is_root(root)) root = index_.node(root).parent;
     if (index_.root(root).has_retention) apply_retention(node, index_.root(root).retention, monotonic_ns());
 }
 
