@@ -76,7 +76,10 @@ pkv_status Pool::create(const pkv_pool_options &options, std::span<const pkv_gro
     if (max_nodes > INT32_MAX)
         return fail(PKV_ERR_LIMIT, "%" PRIu64 " pages over all groups, more than 2^31-1", max_nodes);
     PKV_TRY(fresh->index_.create(max_nodes, options.page_tokens, fresh->num_groups_));
-    fresh->events_.create(options.event_capacity);
+    {
+        const Lock lock(fresh->mutex_); // nobody else has it yet; said for the checker
+        fresh->events_.create(options.event_capacity);
+    }
     PKV_TRY(start_workers(options.copy_threads, fresh->workers_));
 
     uint64_t seed = options.seed;

@@ -97,9 +97,30 @@ static void same_statuses(shadow *s, const batch_step *b, pkv_status got, const 
     for (uint32_t row = 0; each != NULL && row < b->num; ++row) same_status(s, each[row], b->status[row], call);
 }
 
+/* A table that calls of its own have changed inside the step has no part in the rest of it. */
+static void look_at_tables(shadow *s, batch_step *b) {
+    for (uint32_t row = 0; row < b->num; ++row) {
+        if (b->status[row] != PKV_OK) continue;
+        const model_table *t = &s->m->tables[b->index[row]];
+        if (!t->admitted || t->committed != b->begin[row] || model_reserved(s->m, t) < row_length(b, row))
+            b->status[row] = PKV_ERR_STATE;
+    }
+}
+
+/* A digest of all arrays, to see that a refused call leaves them alone. */
+static uint64_t arrays_digest(const shadow *s) {
+    uint64_t digest = 0;
+    for (uint64_t i = 0; i < batch_rows * s->batch_blocks; ++i)
+        digest = digest * 31 + (uint64_t)s->block_table[i] * 7 + (uint64_t)s->block_indices[i];
+    for (uint64_t i = 0; i < s->batch_tokens; ++i) digest = digest * 31 + (uint64_t)s->slot_mapping[i];
+    for (int row = 0; row < batch_rows; ++row)
+        digest = digest * 31 + (uint64_t)(s->lengths[row] * 7 + s->last_page_len[row] * 5 + s->block_indptr[row]);
+    return digest * 31 + (uint64_t)s->block_indptr[batch_rows];
+}
+
 /* False: the step did not begin. */
 static bool batch_reserve(shadow *s, batch_step *b) {
-    pkv_table *tables[batch_rows + 1];
+    pkv_table *tables[batch_rows + 1] = {NULL};
     pkv_status got[batch_rows + 1];
     bool twice = false;
     note(s, "batch:");
@@ -129,10 +150,11 @@ static bool batch_reserve(shadow *s, batch_step *b) {
         b->empty[row] = b->status[row] != PKV_OK;
     }
     const bool each = percent(s, 70);
+    const uint64_t before = arrays_digest(s);
     const pkv_status status = pkv_batch_reserve(s->batch, b->num, tables, b->num_new, each ? got : NULL);
     if (whole) {
         same_status(s, status, twice ? PKV_ERR_INVALID : PKV_ERR_LIMIT, "batch_reserve");
-        check_arrays(s, b, 0);
+        same_number(s, arrays_digest(s), before, "the arrays after a refused step");
         return false;
     }
     same_statuses(s, b, status, each ? got : NULL, "batch_reserve");
@@ -145,6 +167,7 @@ static void batch_set_tokens(shadow *s, batch_step *b) {
     pkv_token *tokens = calloc(b->total + 1, sizeof *tokens);
     pkv_status got[batch_rows + 1];
     uint64_t at = 0;
+    look_at_tables(s, b);
     note(s, " set_tokens");
     if (percent(s, 5))
         same_status(s, pkv_batch_set_tokens(s->batch, b->total + 1, tokens, got), PKV_ERR_INVALID, "batch_set_tokens");
@@ -169,6 +192,7 @@ static void batch_set_tokens(shadow *s, batch_step *b) {
 static void batch_write(shadow *s, batch_step *b, uint32_t layer) {
     pkv_status expected = PKV_OK;
     uint64_t at = 0;
+    look_at_tables(s, b);
     note(s, " write %u", layer);
     for (uint32_t row = 0; row < b->num; ++row) {
         model_table *t = &s->m->tables[b->index[row]];
@@ -206,6 +230,7 @@ static void take_zero_row(shadow *s, uint32_t layer, uint64_t at, uint32_t table
 static void batch_gather(shadow *s, batch_step *b) {
     const uint32_t layer = (uint32_t)below(s, model_layers);
     uint64_t first[batch_rows + 1];
+    look_at_tables(s, b);
     uint64_t longest = 0;
     uint64_t total = 0;
     for (uint32_t row = 0; row < b->num; ++row) {
@@ -242,6 +267,7 @@ static void batch_commit(shadow *s, batch_step *b) {
     uint32_t accepted[batch_rows + 1];
     pkv_status got[batch_rows + 1];
     const bool all = percent(s, 50);
+    look_at_tables(s, b);
     note(s, " commit");
     if (b->num > 0 && percent(s, 5)) {
         for (uint32_t row = 0; row < b->num; ++row) accepted[row] = b->num_new[row] + (row + 1 == b->num);
@@ -251,6 +277,7 @@ static void batch_commit(shadow *s, batch_step *b) {
         accepted[row] = all ? b->num_new[row] : (uint32_t)below(s, b->num_new[row] + 1);
         note(s, " %u", accepted[row]);
         model_table *t = &s->m->tables[b->index[row]];
+        if (b->status[row] == PKV_OK && t->copy_waits && percent(s, 80)) take_copies(s, b->index[row]);
         if (b->status[row] == PKV_OK && !model_tail_shared(s->m, t))
             complete_rows(s, b->index[row], b->begin[row] + accepted[row]);
     }
@@ -267,6 +294,29 @@ static void batch_commit(shadow *s, batch_step *b) {
                   "batch_commit");
 }
 
+/* A call of a table's own while a step is under way. */
+static void change_inside(shadow *s, int index) {
+    if (!s->m->tables[index].admitted) return;
+    switch (below(s, 4)) {
+    case 0: commit_some(s, index); break;
+    case 1: truncate_table(s, index); break;
+    case 2: clear_table(s, index); break;
+    default: reserve_some(s, index); break;
+    }
+}
+
+/* A step that is refused as a whole, while another is under way: neither it nor the arrays change. */
+static void refuse_reserve(shadow *s, const batch_step *b) {
+    const uint64_t before = arrays_digest(s);
+    pkv_table *twice[2] = {b->num > 0 ? s->tables[b->index[0]] : NULL, b->num > 0 ? s->tables[b->index[0]] : NULL};
+    const uint32_t num_new[2] = {b->num > 0 ? 0 : (uint32_t)s->batch_tokens + 1, 0};
+    const pkv_status expected = b->num > 0 ? PKV_ERR_INVALID : PKV_ERR_LIMIT;
+    note(s, " [refused reserve");
+    same_status(s, pkv_batch_reserve(s->batch, 2, twice, num_new, NULL), expected, "batch_reserve");
+    same_number(s, arrays_digest(s), before, "the arrays after a refused step");
+    note(s, "]");
+}
+
 static void step_batch(shadow *s) {
     batch_step b;
     if (!batch_reserve(s, &b)) {
@@ -275,6 +325,8 @@ static void step_batch(shadow *s) {
     }
     if (percent(s, 10)) evict_some(s);
     if (percent(s, 4) && b.num > 0 && s->m->tables[b.index[0]].admitted) fork_table(s, b.index[0]);
+    if (percent(s, 6) && b.num > 0) change_inside(s, b.index[below(s, b.num)]);
+    if (percent(s, 5)) refuse_reserve(s, &b);
     if (percent(s, 85)) batch_set_tokens(s, &b);
     for (uint32_t layer = 0; layer < model_layers; ++layer)
         if (percent(s, 90)) batch_write(s, &b, layer);
@@ -286,6 +338,7 @@ static void step_batch(shadow *s) {
         assert_ok(pkv_batch_reserve(s->batch, 0, NULL, NULL, NULL));
         b.num = 0;
         check_arrays(s, &b, 0);
+        assert_ok(pkv_batch_commit(s->batch, NULL, NULL, NULL));
     }
 }
 

@@ -94,6 +94,7 @@ static void create_table(shadow *s) {
     if (index < 0) return;
     assert_ok(pkv_table_create(s->pool, &s->tables[index]));
     s->m->tables[index].alive = true;
+    s->m->tables[index].copy_source = PKV_NO_PAGE;
 }
 
 static void clear_table(shadow *s, int index);
@@ -186,6 +187,20 @@ static void write_range(shadow *s, int index, uint32_t layer, uint64_t position,
     note(s, "]");
 }
 
+/* Ids only: the copy on write that this table waits for, once. */
+static void take_copies(shadow *s, int index) {
+    model_table *t = &s->m->tables[index];
+    pkv_page_copy copy = {9, 9, 9};
+    uint64_t count = 9;
+    note(s, " take_copies of table %d", index);
+    assert_ok(pkv_table_take_copies(s->tables[index], &copy, 1, &count));
+    same_number(s, count, t->copy_waits, "copies to make");
+    if (count == 0) return;
+    same_pages(s, &copy.src, &t->copy_source, 1, "source of a copy");
+    same_pages(s, &copy.dst, &t->copy_target, 1, "target of a copy");
+    t->copy_waits = false;
+}
+
 static void write_some(shadow *s, int index) {
     const model_table *t = &s->m->tables[index];
     const uint64_t reserved = model_reserved(s->m, t);
@@ -252,6 +267,7 @@ static void commit_table(shadow *s, int index, uint64_t end) {
         if (end > s->max_tokens) end = t->committed > s->max_tokens ? t->committed : s->max_tokens;
         complete_rows(s, index, end);
     }
+    if (t->copy_waits && percent(s, 80)) take_copies(s, index);
     note(s, " commit table %d to %" PRIu64, index, end);
     const pkv_status expected = model_commit(s->m, t, end);
     same_status(s, pkv_table_commit(s->tables[index], end, NULL), expected, "commit");
@@ -274,6 +290,7 @@ static void advance(shadow *s, int index) {
     if (!t->admitted || end <= t->committed) return;
     reserve_table(s, index, end);
     if (model_reserved(s->m, t) < end || model_tail_shared(s->m, t)) return;
+    if (t->copy_waits) take_copies(s, index);
     const bool name_first = percent(s, 50);
     for (int i = 0; i < 2; ++i) {
         if ((i == 0) != name_first) {
@@ -314,6 +331,7 @@ static int fork_table(shadow *s, int index) {
     const int twin = free_table_slot(s);
     if (twin < 0) return -1;
     note(s, "fork table %d to %d", index, twin);
+    if (s->m->tables[index].copy_waits && percent(s, 80)) take_copies(s, index);
     const pkv_status expected = model_fork(s->m, &s->m->tables[index], &s->m->tables[twin]);
     same_status(s, pkv_table_fork(s->tables[index], NULL, &s->tables[twin]), expected, "fork");
     return twin;

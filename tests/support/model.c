@@ -385,6 +385,7 @@ bool model_gauges(model *m) {
         if (!t->alive) continue;
         ++stats->tables;
         for (uint64_t j = 0; j < t->num_pages; ++j) ++holders[t->pages[j]];
+        if (t->copy_source != PKV_NO_PAGE) ++holders[t->copy_source];
     }
     for (int root = 0; root < m->num_roots; ++root) stats->namespaces += m->roots[root].used;
     bool right = true;

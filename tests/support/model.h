@@ -73,6 +73,10 @@ typedef struct {
     uint64_t written[model_layers]; /* rows that gather may read */
     uint64_t num_pages;
     pkv_page pages[model_max_pages + 1];
+    /* Ids only: the page that the caller has to copy from, still held, and where to; the copy may be taken already. */
+    pkv_page copy_source;
+    pkv_page copy_target;
+    bool copy_waits;
     /* The true sequence: its first `named` tokens are named, the rest is what the engine has computed or will. */
     model_prompt sequence;
     /* How far it is published: blocks, and the node of the last one. */

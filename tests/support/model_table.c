@@ -67,17 +67,29 @@ pkv_status model_admit(model *m, model_table *t, const model_prompt *prompt, con
     return PKV_OK;
 }
 
+static void drop_copy(model *m, model_table *t) {
+    t->copy_waits = false;
+    if (t->copy_source != PKV_NO_PAGE) model_release_page(m, t->copy_source);
+    t->copy_source = PKV_NO_PAGE;
+}
+
 static void copy_tail(model *m, model_table *t, pkv_page fresh) {
     pkv_page *tail = &t->pages[t->committed / m->page_tokens];
-    memcpy(model_tags(m, fresh, 0), model_tags(m, *tail, 0), sizeof(uint64_t) * model_layers * m->page_tokens);
-    model_release_page(m, *tail);
+    drop_copy(m, t);
+    if (m->bytes) {
+        memcpy(model_tags(m, fresh, 0), model_tags(m, *tail, 0), sizeof(uint64_t) * model_layers * m->page_tokens);
+        model_release_page(m, *tail);
+    } else {
+        t->copy_source = *tail;
+        t->copy_target = fresh;
+        t->copy_waits = true;
+    }
     *tail = fresh;
     ++m->stats.copied_pages;
 }
 
 static pkv_status make_tail_private(model *m, model_table *t) {
     if (!model_tail_shared(m, t)) return PKV_OK;
-    if (!m->bytes) return PKV_ERR_UNSUPPORTED;
     pkv_page fresh;
     const pkv_status status = model_alloc(m, 1, &fresh);
     if (status == PKV_OK) copy_tail(m, t, fresh);
@@ -89,7 +101,6 @@ pkv_status model_reserve(model *m, model_table *t, uint64_t num_tokens) {
     if (num_tokens > UINT64_C(1) << 40) return PKV_ERR_LIMIT;
     const uint64_t blocks = max_of(blocks_of(m, num_tokens), t->num_pages);
     const bool copy = num_tokens > t->committed && model_tail_shared(m, t);
-    if (copy && !m->bytes) return PKV_ERR_UNSUPPORTED;
     if (blocks == t->num_pages) return copy ? make_tail_private(m, t) : PKV_OK;
     /* All or nothing: one allocation for the new blocks and, last, for the copy. */
     const uint64_t wanted = blocks - t->num_pages + copy;
@@ -171,6 +182,8 @@ pkv_status model_commit(model *m, model_table *t, uint64_t num_tokens) {
     if (!t->admitted) return PKV_ERR_STATE;
     if (num_tokens < t->committed || num_tokens > model_reserved(m, t)) return PKV_ERR_INVALID;
     if (num_tokens > t->committed && model_tail_shared(m, t)) return PKV_ERR_STATE; /* nobody can have written there */
+    if (num_tokens > t->committed && t->copy_waits) return PKV_ERR_STATE;
+    if (num_tokens > t->committed) drop_copy(m, t);
     t->committed = num_tokens;
     for (uint32_t layer = 0; layer < model_layers; ++layer) t->written[layer] = max_of(t->written[layer], num_tokens);
     publish(m, t);
@@ -184,8 +197,9 @@ pkv_status model_readable(model *m, const model_table *t, uint32_t layer, uint64
 }
 
 pkv_status model_fork(model *m, model_table *t, model_table *twin) {
-    if (!t->admitted) return PKV_ERR_STATE;
+    if (!t->admitted || t->copy_waits) return PKV_ERR_STATE;
     *twin = *t;
+    twin->copy_source = PKV_NO_PAGE;
     twin->sequence.num_tokens = max_of(t->named, t->committed);
     twin->num_pages = blocks_of(m, t->committed);
     for (uint64_t i = 0; i < twin->num_pages; ++i) model_retain_page(m, twin->pages[i]);
@@ -196,6 +210,7 @@ pkv_status model_fork(model *m, model_table *t, model_table *twin) {
 
 pkv_status model_truncate(model *m, model_table *t, uint64_t num_tokens) {
     if (!t->admitted) return PKV_ERR_STATE;
+    if (min_of(blocks_of(m, num_tokens), t->num_pages) <= t->committed / m->page_tokens) drop_copy(m, t);
     /* Fewer blocks are offered; none any more if the last one is gone, since then it is not known which still are. */
     if (t->published > num_tokens / m->page_tokens) {
         const bool gone = !(m->nodes[t->node].used && m->nodes[t->node].serial == t->node_serial);
@@ -230,6 +245,7 @@ pkv_status model_slots(model *m, model_table *t, uint64_t position, uint64_t num
 }
 
 static void release_all(model *m, model_table *t) {
+    drop_copy(m, t);
     while (t->num_pages > 0) model_release_page(m, t->pages[--t->num_pages]);
     if (!t->admitted) return;
     --m->roots[t->root].references;
@@ -240,6 +256,7 @@ void model_table_clear(model *m, model_table *t) {
     release_all(m, t);
     memset(t, 0, sizeof *t);
     t->alive = true;
+    t->copy_source = PKV_NO_PAGE;
 }
 
 void model_table_destroy(model *m, model_table *t) {

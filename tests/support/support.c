@@ -257,3 +257,130 @@ void assert_same_stats(const pkv_pool_stats *before, const pkv_pool_stats *after
     left.metadata_bytes = right.metadata_bytes = 0;
     assert_memory_equal(&left, &right, sizeof left);
 }
+
+/* ---- pools of several groups ---- */
+
+pkv_group_options id_group(uint64_t num_pages) {
+    pkv_group_options group = small_group(num_pages);
+    group.memory = PKV_MEMORY_NONE;
+    return group;
+}
+
+pkv_group_options window_group(uint64_t num_pages, uint32_t window, uint32_t sinks) {
+    pkv_group_options group = small_group(num_pages);
+    group.attention = PKV_ATTENTION_WINDOW;
+    group.window = window;
+    group.sinks = sinks;
+    return group;
+}
+
+pkv_pool *make_groups(const pkv_group_options *groups, uint32_t num_groups, uint32_t page_tokens) {
+    pkv_pool_options options = PKV_POOL_OPTIONS_INIT;
+    options.page_tokens = page_tokens;
+    options.num_groups = num_groups;
+    options.groups = groups;
+    options.debug = PKV_DEBUG_POISON;
+    pkv_pool *pool = NULL;
+    assert_ok(pkv_pool_create(&options, &pool));
+    return pool;
+}
+
+void end_groups(pkv_pool *pool) {
+    pkv_pool_stats stats = PKV_POOL_STATS_INIT;
+    for (uint32_t group = 0; pkv_pool_get_stats(pool, group, &stats) == PKV_OK; ++group) {
+        assert_int_equal(stats.held_pages, 0);
+        assert_int_equal(stats.free_pages + stats.cached_pages, stats.num_pages);
+        assert_true(stats.cached_pages <= stats.index_blocks);
+        assert_true(stats.hit_tokens <= stats.asked_tokens);
+        assert_int_equal(stats.unpublished_blocks + stats.index_blocks, stats.published_blocks);
+        assert_int_equal(stats.tables, 0);
+    }
+    assert_ok(pkv_pool_destroy(pool));
+}
+
+pkv_pool_stats group_stats(pkv_pool *pool, uint32_t group) {
+    pkv_pool_stats stats = PKV_POOL_STATS_INIT;
+    assert_ok(pkv_pool_get_stats(pool, group, &stats));
+    return stats;
+}
+
+pkv_page_info group_page(pkv_pool *pool, uint32_t group, pkv_page page) {
+    pkv_page_info info = PKV_PAGE_INFO_INIT;
+    assert_ok(pkv_pool_page_info(pool, group, page, &info));
+    return info;
+}
+
+pkv_page page_in(pkv_table *table, uint32_t group, uint64_t block) {
+    uint64_t blocks = 0;
+    assert_ok(pkv_table_pages(table, group, NULL, 0, &blocks));
+    assert_true(block < blocks);
+    pkv_page *pages = calloc(blocks, sizeof *pages);
+    assert_ok(pkv_table_pages(table, group, pages, blocks, &blocks));
+    const pkv_page page = pages[block];
+    free(pages);
+    return page;
+}
+
+/* Bytes of one row of all heads; never 0xFF, which poison looks like. */
+static void known_row(unsigned char *row, uint64_t bytes, uint32_t tag, uint32_t group, uint32_t layer, uint64_t token,
+                      int side) {
+    test_random random = {(((((uint64_t)tag * 8 + group) * 4096 + layer) << 24) + token) * 2 + (uint64_t)side};
+    for (uint64_t i = 0; i < bytes; ++i) row[i] = (unsigned char)(next_random(&random) % 255);
+}
+
+static pkv_tensor rows_tensor(void *data, int32_t dtype, uint64_t num_tokens) {
+    pkv_tensor tensor = PKV_TENSOR_INIT;
+    tensor.data = data;
+    tensor.dtype = dtype;
+    tensor.num_tokens = num_tokens;
+    return tensor;
+}
+
+void put_rows(pkv_pool *pool, pkv_table *table, uint32_t group, uint64_t position, uint64_t count, uint32_t tag) {
+    pkv_layer_layout layout = PKV_LAYER_LAYOUT_INIT;
+    for (uint32_t layer = 0; pkv_pool_layout(pool, group, layer, &layout) == PKV_OK; ++layer) {
+        const uint64_t bytes[2] = {layout.num_kv_heads * layout.k_row_bytes, layout.num_kv_heads * layout.v_row_bytes};
+        unsigned char *rows[2];
+        pkv_tensor tensors[2];
+        for (int side = 0; side < 2; ++side) {
+            rows[side] = malloc(count * bytes[side] + 1);
+            for (uint64_t i = 0; i < count; ++i)
+                known_row(rows[side] + i * bytes[side], bytes[side], tag, group, layer, position + i, side);
+            tensors[side] = rows_tensor(rows[side], layout.dtype, count);
+        }
+        assert_ok(pkv_table_write(table, group, layer, position, count, &tensors[0], bytes[1] != 0 ? &tensors[1] : NULL,
+                                  NULL));
+        free(rows[0]);
+        free(rows[1]);
+    }
+}
+
+void same_rows(pkv_pool *pool, pkv_table *table, uint32_t group, uint64_t position, uint64_t count, uint32_t tag,
+               uint64_t origin) {
+    pkv_layer_layout layout = PKV_LAYER_LAYOUT_INIT;
+    for (uint32_t layer = 0; pkv_pool_layout(pool, group, layer, &layout) == PKV_OK; ++layer)
+        for (int side = 0; side < (layout.v_row_bytes != 0 ? 2 : 1); ++side) {
+            const uint64_t bytes = layout.num_kv_heads * (side == 0 ? layout.k_row_bytes : layout.v_row_bytes);
+            unsigned char *rows = malloc(count * bytes + 1), *expected = malloc(bytes + 1);
+            const pkv_tensor tensor = rows_tensor(rows, layout.dtype, count);
+            assert_ok(pkv_table_gather(table, group, layer, position, count, side == 0 ? &tensor : NULL,
+                                       side == 1 ? &tensor : NULL, NULL));
+            for (uint64_t i = 0; i < count; ++i) {
+                known_row(expected, bytes, tag, group, layer, origin + i, side);
+                if (memcmp(rows + i * bytes, expected, bytes) != 0)
+                    fail_msg("%s of group %u, layer %u, token %llu is not token %llu of tag %u", side == 0 ? "K" : "V", group,
+                             layer, (unsigned long long)(position + i), (unsigned long long)(origin + i), tag);
+            }
+            free(rows);
+            free(expected);
+        }
+}
+
+void put_and_commit(pkv_pool *pool, pkv_table *table, uint64_t end, uint32_t tag) {
+    const uint64_t begin = info_of(table).committed;
+    assert_ok(pkv_table_reserve(table, end));
+    pkv_pool_stats stats = PKV_POOL_STATS_INIT;
+    for (uint32_t group = 0; pkv_pool_get_stats(pool, group, &stats) == PKV_OK; ++group)
+        if (stats.memory_kind != PKV_MEMORY_KIND_NONE) put_rows(pool, table, group, begin, end - begin, tag);
+    assert_ok(pkv_table_commit(table, end, NULL));
+}

@@ -97,4 +97,24 @@ uint64_t evict_pages(pkv_pool *pool, uint64_t num_pages);
 /* Every gauge and counter is as it was, but the memory used. */
 void assert_same_stats(const pkv_pool_stats *before, const pkv_pool_stats *after);
 
+/* ---- pools of several groups ---- */
+
+/* The small geometry without bytes, and with a sliding window. */
+pkv_group_options id_group(uint64_t num_pages);
+pkv_group_options window_group(uint64_t num_pages, uint32_t window, uint32_t sinks);
+pkv_pool *make_groups(const pkv_group_options *groups, uint32_t num_groups, uint32_t page_tokens);
+/* Destroys a pool after checking for every group that its gauges add up, and that nothing is held any more. */
+void end_groups(pkv_pool *pool);
+pkv_pool_stats group_stats(pkv_pool *pool, uint32_t group);
+pkv_page_info group_page(pkv_pool *pool, uint32_t group, pkv_page page);
+/* The page of a block in a group. */
+pkv_page page_in(pkv_table *table, uint32_t group, uint64_t block);
+/* Rows of any geometry, with known bytes for (tag, group, layer, token, K or V), in all layers of a group ... */
+void put_rows(pkv_pool *pool, pkv_table *table, uint32_t group, uint64_t position, uint64_t count, uint32_t tag);
+/* ... and what stands at `position` compared with what was put in as token `origin` and after. */
+void same_rows(pkv_pool *pool, pkv_table *table, uint32_t group, uint64_t position, uint64_t count, uint32_t tag,
+               uint64_t origin);
+/* reserve; put_rows from `committed` on in all groups that have bytes; commit. */
+void put_and_commit(pkv_pool *pool, pkv_table *table, uint64_t end, uint32_t tag);
+
 #endif
