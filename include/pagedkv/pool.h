@@ -16,6 +16,9 @@
  *  In a window group the blocks that a window has passed go first, then blocks from the head on, the sinks last: what a
  *  window reaches from the end of a prefix stays longest.
  *
+ *  The index has room for a block a page and 4,096 more (16 a page where every group has a window, since sequences outgrow
+ *  their pages there). Blocks of sequences that find it full are not published.
+ *
  *  Groups. A pool has 1 to 8 layer groups, each with pages of its own; a block of a sequence has one page in each. A prefix
  *  of L tokens matches when every full-attention group has all its blocks, and every window group has the blocks that hold
  *  tokens of [L - window, L) and the first `sinks` tokens. Other blocks of a window group may be gone (PKV_NO_PAGE).
@@ -65,7 +68,8 @@ extern "C" {
 
 /* pkv_pool_options.debug: for tests of an integration; none makes a wrong result possible. */
 #define PKV_DEBUG_EQUAL_KEYS 1u /**< every prefix key gets the same hash: shows that collisions are only misses */
-#define PKV_DEBUG_POISON 2u     /**< pages are filled with 0xFF when the pool is made and when they become free */
+#define PKV_DEBUG_POISON 2u     /**< pages in memory of the pool's own are filled with 0xFF when the pool is made and when
+                                     they become free */
 
 /** One layer group: layers that share geometry and attention kind. */
 typedef struct pkv_group_options {
@@ -134,7 +138,8 @@ PKV_API pkv_status pkv_pool_create(const pkv_pool_options *options, pkv_pool **p
  *  Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_pool_destroy(pkv_pool *pool);
 
-/** Waits until no call on any thread is at work on the pool's bytes. Others may begin right after: stop them first.
+/** Waits until no call on any thread is at work on memory of the caller's (PKV_MEMORY_CALLER). Others may begin right
+ *  after: stop them first. A pool without such memory is quiet at once: what it has goes with the last call.
  *  @param timeout_ns  longest wait; 0 looks once
  *  @return PKV_OK; PKV_ERR_TIMEOUT; PKV_ERR_HANDLE
  *  Thread-safe. Since 0.1. */
@@ -299,7 +304,7 @@ PKV_API pkv_status pkv_pool_probe(pkv_pool *pool, const pkv_prompt *prompt, uint
  *  @param owner  out, the page under which each block is published now, or NULL
  *  @return PKV_OK; PKV_ERR_NOT_FOUND when the blocks before first_block are not published; PKV_ERR_INVALID when tokens
  *          do not reach so far; PKV_ERR_STATE for a page that is not held or published under another prefix;
- *          PKV_ERR_NO_MEMORY
+ *          PKV_ERR_NO_SPACE when the index is full; PKV_ERR_NO_MEMORY
  *  Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_pool_publish(pkv_pool *pool, uint32_t group, const pkv_prompt *prompt, uint64_t first_block,
                                     uint64_t num_pages, const pkv_page *pages, pkv_page *owner);
@@ -317,7 +322,8 @@ PKV_API pkv_status pkv_pool_evict(pkv_pool *pool, uint32_t group, uint64_t num_p
 #define PKV_PRIORITY_HIGHEST 100
 
 /** How long cached blocks are kept in comparison with others. Of evictable pages those of the lowest priority go first;
- *  among equals, the least recently released. A block that is kept also keeps the blocks before it. */
+ *  among equals, the least recently released; a cached block whose retention changes, or ends, counts as released at that
+ *  moment. A block that is kept also keeps the blocks before it. */
 typedef struct pkv_retention {
     size_t struct_size;
     uint32_t priority; /**< 0 .. 100 */

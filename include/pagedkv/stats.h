@@ -52,12 +52,12 @@ typedef struct pkv_pool_stats {
     uint64_t cleared_pages;       /**< cached pages freed by pkv_pool_clear */
     uint64_t published_blocks;    /**< blocks that became findable */
     uint64_t unpublished_blocks;  /**< blocks that ceased to be: evicted, cleared, or their parent went */
-    uint64_t duplicate_blocks;    /**< publications of a block that was published already */
+    uint64_t duplicate_blocks;    /**< pages offered for a block that had one already, in any group */
     uint64_t key_collisions;      /**< looks at the index that met a key of another block (its parent, tokens or
                                        media differ): never taken for a match */
     uint64_t copied_pages;        /**< copy-on-write copies */
     uint64_t partial_tokens;      /**< of hit_tokens, those that matched inside a block and were copied */
-    uint64_t shared_duplicates;   /**< duplicate blocks whose table took the published page (PKV_ADMIT_SHARE) */
+    uint64_t shared_duplicates;   /**< of these, those given up for the published page (PKV_ADMIT_SHARE) */
     uint64_t expired_blocks;      /**< blocks whose retention ran out */
     uint64_t events;              /**< events recorded */
     /* gauges */

@@ -59,7 +59,7 @@ typedef struct pkv_admit_options {
     uint64_t max_match;      /**< at most this many tokens may match; 0 = all but the last, PKV_MATCH_ALL = no bound */
     uint64_t reserve_tokens; /**< room to make after the matched tokens (a chunk of the prompt, or more than the prompt for
                                   decoding); 0 = the rest of the prompt */
-    uint64_t watermark;      /**< pages that must stay free or evictable afterwards */
+    uint64_t watermark;      /**< pages that must stay free or evictable afterwards, in every group */
     uint32_t flags;          /**< PKV_ADMIT_* */
     uint32_t reserved;       /**< 0 */
 } pkv_admit_options;
@@ -109,7 +109,8 @@ PKV_API pkv_status pkv_table_write(pkv_table *table, uint32_t group, uint32_t la
  *  @param num_tokens  from `committed` (nothing to do) to `reserved`
  *  @param sync        work that still writes the KV; NULL = none
  *  @return PKV_OK; PKV_ERR_INVALID outside that range; PKV_ERR_STATE before admit, or when the block at `committed` is
- *          shared: nothing can have been written there (after a fork in mid-step, reserve makes a private copy)
+ *          shared: nothing can have been written there (after a fork in mid-step, reserve makes a private copy), or while
+ *          copies are outstanding (pkv_table_take_copies)
  *  Since 0.1. */
 PKV_API pkv_status pkv_table_commit(pkv_table *table, uint64_t num_tokens, const pkv_sync *sync);
 
@@ -128,7 +129,8 @@ PKV_API pkv_status pkv_table_gather(pkv_table *table, uint32_t group, uint32_t l
  *  committed stays with the source. Whoever writes into a shared block first copies it.
  *  @param sync  work that still writes the source's committed KV; NULL = none
  *  @param fork  out
- *  @return PKV_OK; PKV_ERR_NO_MEMORY; PKV_ERR_STATE before admit; PKV_ERR_HANDLE
+ *  @return PKV_OK; PKV_ERR_NO_MEMORY; PKV_ERR_STATE before admit, or while copies are outstanding
+ *          (pkv_table_take_copies); PKV_ERR_HANDLE
  *  Since 0.1. */
 PKV_API pkv_status pkv_table_fork(pkv_table *table, const pkv_sync *sync, pkv_table **fork);
 
@@ -137,8 +139,8 @@ PKV_API pkv_status pkv_table_fork(pkv_table *table, const pkv_sync *sync, pkv_ta
  *  blocks dropped.
  *  @param num_tokens  more than there is does nothing
  *  @param sync        work that may still use the pages; NULL = none
- *  @return PKV_OK; PKV_ERR_STATE before admit, or when a window group would need blocks there that pkv_table_window
- *          dropped; PKV_ERR_HANDLE
+ *  @return PKV_OK; PKV_ERR_STATE before admit, or when a window group would need blocks there that its window has
+ *          passed; PKV_ERR_HANDLE
  *  Since 0.1. */
 PKV_API pkv_status pkv_table_truncate(pkv_table *table, uint64_t num_tokens, const pkv_sync *sync);
 
@@ -149,7 +151,8 @@ PKV_API pkv_status pkv_table_truncate(pkv_table *table, uint64_t num_tokens, con
  *  @param positions      strictly ascending, from `committed` to below `reserved`
  *  @param sync           work that still writes the drafts; NULL = none
  *  @return PKV_OK; PKV_ERR_INVALID; PKV_ERR_NO_PAGES when a shared block has to be copied and no page is left;
- *          PKV_ERR_STATE before admit. In a pool without memory the caller has moved the rows before the call
+ *          PKV_ERR_STATE before admit, or while copies are outstanding. In a pool without memory the caller has moved the rows
+ *          before the call; a shared block gives PKV_ERR_STATE there
  *  Since 0.1. */
 PKV_API pkv_status pkv_table_accept(pkv_table *table, uint64_t num_positions, const uint64_t *positions,
                                     const pkv_sync *sync);
@@ -177,8 +180,8 @@ typedef struct pkv_page_copy {
 } pkv_page_copy;
 
 /** In a pool without memory (PKV_MEMORY_NONE): hands out the copies on write that earlier calls on this table decided on.
- *  They must be made before the next write. Their sources stay held until this table's next commit, truncate, clear or
- *  destruction.
+ *  They must be made before the next write. Their sources stay held until this table's next commit or accept, the next
+ *  copy, or until their block goes.
  *  @param copies    out
  *  @param capacity  entries at copies; 0 asks for the number only
  *  @param count     out, copies written, or to be had; at most one for each group is outstanding at a time

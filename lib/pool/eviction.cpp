@@ -115,6 +115,7 @@ void Pool::drop_node(NodeId node, pkv_clear_result &result) {
 /// Takes one node without pages or children out of the index.
 void Pool::remove_node(NodeId node) {
     set_pinned(node, false);
+    ++index_.timer(node);
     index_.remove(node);
     ++counters_.unpublished_blocks;
 }

@@ -6,6 +6,7 @@
 #include "core/status.h"
 #include "tensor/kernels.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cinttypes>
@@ -61,20 +62,25 @@ pkv_status Pool::create(const pkv_pool_options &options, std::span<const pkv_gro
     fresh->poison_ = (options.debug & PKV_DEBUG_POISON) != 0;
     fresh->has_memory_ = true;
     uint64_t max_nodes = 0;
+    bool any_full = false;
     for (uint32_t i = 0; i < fresh->num_groups_; ++i) {
         Group &group = fresh->groups_[i];
         PKV_TRY(make_geometry(groups[i], i, options.page_tokens, group.geometry));
         PKV_TRY(group.memory.create(group.geometry, options.huge_pages));
         PKV_TRY(group.pages.create(group.geometry.num_pages));
         max_nodes += group.geometry.num_pages;
+        any_full = any_full || group.full();
         fresh->has_memory_ = fresh->has_memory_ && group.memory.exists();
         fresh->caller_memory_ = fresh->caller_memory_ || group.geometry.memory == PKV_MEMORY_CALLER;
-        if (fresh->poison_)
+        if (fresh->poison_ && group.geometry.memory == PKV_MEMORY_POOL)
             for (uint64_t page = 0; page < group.geometry.num_pages; ++page)
                 group.memory.fill_page(static_cast<pkv_page>(page), 0xFF);
     }
     if (max_nodes > INT32_MAX)
         return fail(PKV_ERR_LIMIT, "%" PRIu64 " pages over all groups, more than 2^31-1", max_nodes);
+    // Where all groups have windows, sequences go on for longer than there are pages, and their blocks are chained to the first.
+    const uint64_t num_pages = max_nodes;
+    max_nodes = std::min<uint64_t>((any_full ? max_nodes : 16 * max_nodes) + 4096, INT32_MAX);
     PKV_TRY(fresh->index_.create(max_nodes, options.page_tokens, fresh->num_groups_));
     {
         const Lock lock(fresh->mutex_); // nobody else has it yet; said for the checker
@@ -87,29 +93,30 @@ pkv_status Pool::create(const pkv_pool_options &options, std::span<const pkv_gro
     PKV_TRY(random_seed(seed));
     fresh->keys_.set_seed(seed, (options.debug & PKV_DEBUG_EQUAL_KEYS) != 0);
     log_message(PKV_LOG_INFO, "pool of %u groups, %" PRIu64 " pages of %u tokens, memory kind %d, %s kernels, %u copy threads",
-                fresh->num_groups_, max_nodes, fresh->page_tokens_, fresh->groups_[0].memory.kind(), tensor::kernel_name(),
+                fresh->num_groups_, num_pages, fresh->page_tokens_, fresh->groups_[0].memory.kind(), tensor::kernel_name(),
                 options.copy_threads);
     pool = std::move(fresh);
     return PKV_OK;
 }
 
 bool Pool::close() {
-    if (closed_.exchange(true, std::memory_order_seq_cst)) return true;
-    // A call that began before sees the pool open and is counted; one that begins later sees it closed.
-    if (byte_calls_.load(std::memory_order_seq_cst) == 0) return true;
-    closed_.store(false, std::memory_order_seq_cst);
-    return false;
+    uint64_t calls = 0;
+    if (caller_memory_ && !byte_calls_.compare_exchange_strong(calls, closed_bit, std::memory_order_acq_rel) &&
+        (calls & closed_bit) == 0)
+        return false;
+    closed_.store(true, std::memory_order_release);
+    return true;
 }
 
 pkv_status Pool::quiesce(uint64_t timeout_ns) const {
     const uint64_t start = monotonic_ns();
-    while (byte_calls_.load(std::memory_order_acquire) != 0) {
+    for (;;) {
+        const uint64_t calls = byte_calls_.load(std::memory_order_acquire) & ~closed_bit;
+        if (calls == 0) return PKV_OK;
         if (monotonic_ns() - start >= timeout_ns)
-            return fail(PKV_ERR_TIMEOUT, "%" PRIu64 " calls are at work on page bytes after %" PRIu64 " ns",
-                        byte_calls_.load(std::memory_order_relaxed), timeout_ns);
+            return fail(PKV_ERR_TIMEOUT, "%" PRIu64 " calls are at work on page bytes after %" PRIu64 " ns", calls, timeout_ns);
         std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
-    return PKV_OK;
 }
 
 pkv_status Pool::check_group(uint32_t group) const {
@@ -223,12 +230,13 @@ void Pool::release_one(uint32_t group, pkv_page page) {
 }
 
 void Pool::make_free(uint32_t group, pkv_page page) {
-    if (poison_) groups_[group].memory.fill_page(page, 0xFF);
+    if (poison_ && geometry(group).memory == PKV_MEMORY_POOL) groups_[group].memory.fill_page(page, 0xFF);
     pages(group).set_free(page);
 }
 
 pkv_status Pool::page_info(uint32_t group, pkv_page page, pkv_page_info &info) {
     const Lock lock(mutex_);
+    expire();
     const PageSet &set = pages(group);
     if (!set.in_range(page)) return no_such_page(group, page);
     info.count = set.count(page);
@@ -247,6 +255,7 @@ pkv_status Pool::page_info(uint32_t group, pkv_page page, pkv_page_info &info) {
 
 void Pool::stats(uint32_t group, pkv_pool_stats &out) {
     const Lock lock(mutex_);
+    expire();
     const PageSet &set = pages(group);
     out = counters_;
     out.num_pages = set.size();

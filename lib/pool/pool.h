@@ -47,6 +47,13 @@ using GroupCounts = std::array<uint64_t, PKV_MAX_GROUPS>;
 /// The block tables of one sequence: one list a group, all of one length.
 using BlockLists = std::array<std::vector<pkv_page>, PKV_MAX_GROUPS>;
 
+/// How far Pool::publish_sequence() came.
+enum class Publication {
+    tried, ///< all of it, or up to a block whose page has another name
+    full,  ///< up to where the index was full: worth another try later
+    over,  ///< the namespace was cleared: nothing of the sequence will be found any more
+};
+
 /// What Pool::admit() was asked for, and what it found.
 struct Admission {
     uint64_t max_match = 0; ///< tokens
@@ -103,7 +110,10 @@ class Pool : public std::enable_shared_from_this<Pool> {
     /// Called when the pool's handle is destroyed; tables see it. False, and nothing changed, while calls are at work on
     /// bytes of the caller's.
     bool close();
-    bool closed() const { return closed_.load(std::memory_order_acquire); }
+    bool closed() const {
+        return closed_.load(std::memory_order_acquire) ||
+               (caller_memory_ && (byte_calls_.load(std::memory_order_acquire) & closed_bit) != 0);
+    }
     pkv_status quiesce(uint64_t timeout_ns) const;
 
     // ---- pages
@@ -131,7 +141,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
                              const pkv_retention &retention, uint64_t &blocks) PKV_EXCLUDES(mutex_);
     void set_namespace_retention(const prefix::Digest &digest, const pkv_retention *retention) PKV_EXCLUDES(mutex_);
     /// For the published blocks of a sequence that a range touches.
-    void set_sequence_retention(const Frontier &frontier, const RetentionRange &range) PKV_EXCLUDES(mutex_);
+    void set_sequence_retention(const Frontier &frontier, std::span<const pkv_token> tokens,
+                                std::span<const prefix::Media> media, const RetentionRange &range) PKV_EXCLUDES(mutex_);
 
     // ---- for tables
     /// Matches and reserves, or changes nothing. Appends the matched pages, then the new ones, to the (empty) `lists`.
@@ -142,10 +153,10 @@ class Pool : public std::enable_shared_from_this<Pool> {
     /// Appends so many new pages to each group's list, whose capacity is enough: all or nothing.
     pkv_status extend(BlockLists &lists, const GroupCounts &wanted) PKV_EXCLUDES(mutex_);
     /// Publishes blocks [frontier.blocks, end) of a sequence; moves the frontier. With `share`, pages of blocks that are
-    /// published already are replaced by the published ones; returns whether any was.
-    bool publish_sequence(std::span<const pkv_token> tokens, std::span<const prefix::Media> media, BlockLists &lists,
-                          uint64_t end, bool share, std::span<const RetentionRange> retention, Frontier &frontier)
-        PKV_EXCLUDES(mutex_);
+    /// published already are replaced by the published ones, and `replaced` says so.
+    Publication publish_sequence(std::span<const pkv_token> tokens, std::span<const prefix::Media> media,
+                                 BlockLists &lists, uint64_t end, bool share, std::span<const RetentionRange> retention,
+                                 Frontier &frontier, bool &replaced) PKV_EXCLUDES(mutex_);
     /// Moves a frontier back to its first `blocks` blocks.
     void retreat(Frontier &frontier, uint64_t blocks) PKV_EXCLUDES(mutex_);
     void retain_sequence(const BlockLists &lists, const Frontier &frontier) PKV_EXCLUDES(mutex_);
@@ -189,7 +200,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     class BytesInUse {
       public:
         explicit BytesInUse(const Pool &pool) : pool_(pool) {
-            if (pool_.caller_memory_) pool_.byte_calls_.fetch_add(1, std::memory_order_seq_cst);
+            if (pool_.caller_memory_) pool_.byte_calls_.fetch_add(1, std::memory_order_acq_rel);
         }
         ~BytesInUse() {
             if (pool_.caller_memory_) pool_.byte_calls_.fetch_sub(1, std::memory_order_release);
@@ -208,7 +219,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
         uint64_t deadline_ns;
         prefix::NodeId node;
         uint32_t generation;
-        uint16_t timer;
+        uint32_t timer;
         bool operator>(const Timer &other) const { return deadline_ns > other.deadline_ns; }
     };
 
@@ -223,6 +234,9 @@ class Pool : public std::enable_shared_from_this<Pool> {
     void release_list(uint32_t group, std::span<const pkv_page> list, uint64_t first) PKV_REQUIRES(mutex_);
     void cache_page(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
     void trim_cached(uint32_t group) PKV_REQUIRES(mutex_);
+    void trim_all() PKV_REQUIRES(mutex_) {
+        for (uint32_t group = 0; group < num_groups_; ++group) trim_cached(group);
+    }
     void make_free(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
     pkv_page take_page(uint32_t group) PKV_REQUIRES(mutex_);
     pkv_page evict_one(uint32_t group) PKV_REQUIRES(mutex_);
@@ -283,6 +297,9 @@ class Pool : public std::enable_shared_from_this<Pool> {
     int32_t key_seed_ = 0;
     bool poison_ = false;
     std::atomic<bool> closed_{false};
+    // Over memory of the caller's: calls that may touch it, and closed_bit once none may any more. One word, so that closing
+    // and entering cannot miss each other.
+    static constexpr uint64_t closed_bit = uint64_t{1} << 63;
     mutable std::atomic<uint64_t> byte_calls_{0};
     std::atomic<uint64_t> tables_{0};
 

@@ -191,13 +191,13 @@ void Pool::record(int32_t kind, uint32_t group, NodeId node) {
 }
 
 /// The node of a block under `parent`, made if it does not exist. no_node when one of the pages for it has another name,
-/// which its holder gave it through pkv_pool_publish.
+/// which its holder gave it through pkv_pool_publish, or when the index is full.
 NodeId Pool::publish_node(NodeId parent, const BlockName &name, Extras &extras, uint64_t block, const GroupPages &list) {
     const NodeId id = index_.find(parent, name, counters_.key_collisions);
     for (uint32_t group = 0; group < num_groups_; ++group)
         if (list[group] != PKV_NO_PAGE && pages(group).published(list[group]) && pages(group).node(list[group]) != id)
             return no_node;
-    if (id != no_node) return id;
+    if (id != no_node || index_.room() == 0) return id;
     ++counters_.published_blocks;
     return index_.insert(parent, name, std::move(extras), static_cast<uint32_t>(block));
 }
@@ -271,6 +271,9 @@ pkv_status Pool::publish(uint32_t group, const Prompt &prompt, uint64_t first_bl
     const Lock lock(mutex_);
     NodeId parent = no_node;
     PKV_TRY(check_publish(group, prompt, first_block, list, blocks, parent));
+    if (index_.room() < list.size())
+        return fail(PKV_ERR_NO_SPACE, "the prefix index has room for %" PRIu64 " more blocks, not for %zu", index_.room(),
+                    list.size());
     reserve_timers(list.size());
     const NodeId root = find_or_make_root(prompt.ns);
     if (parent == no_node) parent = root;
@@ -291,14 +294,14 @@ pkv_status Pool::publish(uint32_t group, const Prompt &prompt, uint64_t first_bl
     return PKV_OK;
 }
 
-bool Pool::publish_sequence(std::span<const pkv_token> tokens, std::span<const prefix::Media> media, BlockLists &lists,
-                            uint64_t end, bool share, std::span<const RetentionRange> retention, Frontier &frontier) {
-    bool replaced = false;
+Publication Pool::publish_sequence(std::span<const pkv_token> tokens, std::span<const prefix::Media> media,
+                                   BlockLists &lists, uint64_t end, bool share,
+                                   std::span<const RetentionRange> retention, Frontier &frontier, bool &replaced) {
     // Twice at most: once from the frontier, and if the frontier's block was evicted meanwhile, once from the start.
     for (int attempt = 0; attempt < 2 && frontier.blocks < end; ++attempt) {
         std::vector<BlockToPublish> blocks = name_blocks(tokens, media, frontier.key, frontier.blocks, end);
         const Lock lock(mutex_);
-        if (index_.root(frontier.root).dead) return replaced; // cleared: nothing of this sequence may be found any more
+        if (index_.root(frontier.root).dead) return Publication::over;
         if (frontier.blocks > 0 && index_.node(frontier.node).generation != frontier.generation) {
             frontier = Frontier{frontier.root, 0, index_.root(frontier.root).key, no_node, 0};
             continue;
@@ -313,7 +316,7 @@ bool Pool::publish_sequence(std::span<const pkv_token> tokens, std::span<const p
             const BlockName name{item.key, block_tokens(tokens, block, page_tokens_), item.extras.get()};
             const uint64_t before = counters_.published_blocks;
             parent = publish_node(parent, name, item.extras, block, own);
-            if (parent == no_node) return replaced;
+            if (parent == no_node) return index_.room() == 0 ? Publication::full : Publication::tried;
             for (uint32_t group = 0; group < num_groups_; ++group)
                 if (own[group] != PKV_NO_PAGE) {
                     publish_page(parent, group, lists[group][block], share);
@@ -323,15 +326,20 @@ bool Pool::publish_sequence(std::span<const pkv_token> tokens, std::span<const p
             frontier = Frontier{frontier.root, block + 1, item.key, parent, index_.node(parent).generation};
         }
     }
-    return replaced;
+    return Publication::tried;
 }
 
 // ---- clearing ------------------------------------------------------------------------------------------------------
 
 void Pool::clear_root(NodeId root, pkv_clear_result &result) {
+    // Tables that refer to it keep the old root, and publish nothing more. A default retention outlives the clearing.
+    const bool stays = index_.root(root).references == 0;
+    if (!stays && index_.root(root).has_retention)
+        index_.replace_root(root);
+    else if (!stays)
+        index_.mark_dead(root);
     const Key key = index_.root(root).key;
     events_.record(PKV_EVENT_CLEARED, 0, {key.low, key.high}, {0, 0}, 0);
-    index_.mark_dead(root);
     clearing_ = true;
     drop_below(root, result);
     clearing_ = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Retention: priorities, pins and the time after which they end. It belongs to blocks; a block's pages in all groups follow.
 #include "core/clock.h"
+#include "layout/strides.h"
 #include "pool/pool.h"
 
 #include <algorithm>
@@ -45,12 +46,12 @@ void Pool::reserve_timers(uint64_t more) {
 void Pool::apply_retention(NodeId node, const pkv_retention &retention, uint64_t now_ns) {
     prefix::Node &item = index_.node(node);
     item.priority = static_cast<uint8_t>(retention.priority);
-    ++item.timer;
+    const uint32_t timer = ++index_.timer(node);
     set_pinned(node, retention.pin != 0);
     relist(node);
     uint64_t deadline = 0;
     if (retention.ttl_ns == 0 || __builtin_add_overflow(now_ns, retention.ttl_ns, &deadline)) return;
-    timers_.push_back({deadline, node, item.generation, item.timer});
+    timers_.push_back({deadline, node, item.generation, timer});
     std::push_heap(timers_.begin(), timers_.end(), std::greater<>());
 }
 
@@ -73,10 +74,11 @@ void Pool::expire() {
         std::pop_heap(timers_.begin(), timers_.end(), std::greater<>());
         timers_.pop_back();
         const prefix::Node &node = index_.node(timer.node);
-        if (node.generation != timer.generation || node.timer != timer.timer) continue;
+        if (node.generation != timer.generation || index_.timer(timer.node) != timer.timer) continue;
         ++counters_.expired_blocks;
         apply_retention(timer.node, pkv_retention PKV_RETENTION_INIT, now);
     }
+    trim_all();
 }
 
 pkv_status Pool::set_retention(const prefix::Prompt &prompt, uint64_t first_block, uint64_t end_block,
@@ -97,6 +99,7 @@ pkv_status Pool::set_retention(const prefix::Prompt &prompt, uint64_t first_bloc
         apply_retention(node, retention, now);
         ++blocks;
     }
+    trim_all();
     return PKV_OK;
 }
 
@@ -109,21 +112,34 @@ void Pool::set_namespace_retention(const prefix::Digest &digest, const pkv_reten
     index_.drop_root_if_unused(root);
 }
 
-void Pool::set_sequence_retention(const Frontier &frontier, const RetentionRange &range) {
-    if (frontier.blocks == 0) return;
-    const Lock lock(mutex_);
-    expire();
-    if (index_.node(frontier.node).generation != frontier.generation) return; // not published any more
+void Pool::set_sequence_retention(const Frontier &frontier, std::span<const pkv_token> tokens,
+                                  std::span<const prefix::Media> media, const RetentionRange &range) {
     const uint64_t first = range.begin / page_tokens_;
-    const uint64_t end = range.end / page_tokens_ + (range.end % page_tokens_ != 0 ? 1 : 0);
     if (first >= frontier.blocks) return;
-    reserve_timers(std::min(end, frontier.blocks) - first);
-    const uint64_t now = monotonic_ns();
-    for (NodeId node = frontier.node; !prefix::is_root(node); node = index_.node(node).parent) {
-        const uint64_t block = index_.node(node).block;
-        if (block < first) break;
-        if (block < end) apply_retention(node, range.retention, now);
+    const uint64_t end = std::min(blocks_for(range.end, page_tokens_), frontier.blocks);
+    prefix::Prompt prompt;
+    {
+        const Lock lock(mutex_);
+        expire();
+        if (index_.root(frontier.root).dead) return; // nothing of it is published
+        if (index_.node(frontier.node).generation == frontier.generation) {
+            reserve_timers(end - first);
+            const uint64_t now = monotonic_ns();
+            for (NodeId node = frontier.node; !prefix::is_root(node); node = index_.node(node).parent) {
+                const uint64_t block = index_.node(node).block;
+                if (block < first) break;
+                if (block < end) apply_retention(node, range.retention, now);
+            }
+            trim_all();
+            return;
+        }
+        prompt.ns = index_.root(frontier.root).digest;
     }
+    // Its last block went meanwhile: look from the first on for what is left.
+    prompt.tokens = tokens;
+    prompt.media.assign(media.begin(), media.end());
+    uint64_t blocks = 0;
+    set_retention(prompt, first, end, range.retention, blocks);
 }
 
 } // namespace pkv

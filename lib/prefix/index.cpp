@@ -21,7 +21,7 @@ pkv_status Index::create(uint64_t max_nodes, uint32_t page_tokens, uint32_t num_
     const uint64_t num_slots = std::bit_ceil(max_nodes + max_nodes / 2 + 8);
     mask_ = num_slots - 1;
     const bool more = more_groups_ == 0 || more_pages_.reserve(max_nodes * more_groups_);
-    if (!more || !nodes_.reserve(max_nodes) || !tokens_.reserve(max_nodes * page_tokens) || !slots_.reserve(num_slots))
+    if (!more || !nodes_.reserve(max_nodes) || !timers_.reserve(max_nodes) || !tokens_.reserve(max_nodes * page_tokens) || !slots_.reserve(num_slots))
         return fail(PKV_ERR_NO_MEMORY, "prefix index for %" PRIu64 " blocks of %u tokens", max_nodes, page_tokens);
     return PKV_OK;
 }
@@ -43,20 +43,39 @@ NodeId Index::find_root(const Digest &digest) const {
     return found != root_of_.end() ? found->second : no_node;
 }
 
-NodeId Index::make_root(const Digest &digest, const Key &key) {
+/// A slot for a root; it stays free until somebody takes it.
+NodeId Index::free_root_slot() {
     if (free_roots_ == no_node) {
-        roots_.emplace_back(); // stays free if the next line throws
+        roots_.emplace_back();
         free_roots_ = static_cast<NodeId>(roots_.size() - 1);
     }
-    const NodeId slot = free_roots_;
-    root_of_.emplace(digest, slot | root_bit);
+    return free_roots_;
+}
+
+void Index::take_root_slot(NodeId slot, const Digest &digest, const Key &key) {
     free_roots_ = roots_[slot].first_child;
     roots_[slot] = Root{};
     roots_[slot].digest = digest;
     roots_[slot].key = key;
     roots_[slot].used = true;
     ++num_roots_;
+}
+
+NodeId Index::make_root(const Digest &digest, const Key &key) {
+    const NodeId slot = free_root_slot();
+    root_of_.emplace(digest, slot | root_bit);
+    take_root_slot(slot, digest, key);
     return slot | root_bit;
+}
+
+void Index::replace_root(NodeId id) {
+    const NodeId slot = free_root_slot();
+    Root &old = root(id);
+    take_root_slot(slot, old.digest, old.key);
+    roots_[slot].retention = old.retention;
+    roots_[slot].has_retention = old.has_retention;
+    root_of_.find(old.digest)->second = slot | root_bit;
+    old.dead = true;
 }
 
 void Index::drop_root_if_unused(NodeId id) {
@@ -206,7 +225,6 @@ void Index::remove(NodeId id) {
     delete node.extras;
     node.extras = nullptr;
     ++node.generation;
-    ++node.timer;
     node.next_sibling = free_nodes_;
     free_nodes_ = id;
     --size_;

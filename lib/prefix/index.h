@@ -42,7 +42,6 @@ struct alignas(64) Node {
     uint32_t pins;    // 1 if pinned, and 1 for each child with pins: not evicted while there are any
     uint8_t priority; // of the block's retention
     bool pinned;
-    uint16_t timer; // raised when the retention changes: tells a timer that came too late
 };
 static_assert(sizeof(Node) == 64);
 
@@ -81,6 +80,9 @@ class Index {
     NodeId make_root(const Digest &digest, const Key &key); ///< throws std::bad_alloc with nothing changed
     Root &root(NodeId id) { return roots_[id & ~root_bit]; }
     void drop_root_if_unused(NodeId id);
+    /// A new root in the place of one that tables still refer to, with its retention; the old one is dead then. Throws
+    /// std::bad_alloc with nothing changed.
+    void replace_root(NodeId id);
     void mark_dead(NodeId id); ///< forgets the digest; the root goes with its last reference
     uint64_t num_roots() const { return num_roots_; }
     NodeId root_slots() const { return static_cast<NodeId>(roots_.size()); }
@@ -111,7 +113,12 @@ class Index {
 
     /// The child of `parent` with this name, or no_node. `collisions` counts once if other blocks have this key.
     NodeId find(NodeId parent, const BlockName &name, uint64_t &collisions) const;
-    /// Adds a child that find() does not know, without pages. Cannot fail: there is a node for every page.
+    /// Nodes that can still be made. There is one for every page and more; only chains of blocks without pages, in pools
+    /// without full attention, use them up.
+    uint64_t room() const { return nodes_.size() - size_; }
+    /// Raised when a block's retention changes, or the node is freed: tells a timer that comes too late.
+    uint32_t &timer(NodeId id) { return timers_[id]; }
+    /// Adds a child that find() does not know, without pages. There must be room.
     NodeId insert(NodeId parent, const BlockName &name, Extras extras, uint32_t block);
     /// Key of the parent: of the block before, or of the namespace.
     const Key &key_of(NodeId id) const { return is_root(id) ? roots_[id & ~root_bit].key : nodes_[id].key; }
@@ -132,6 +139,8 @@ class Index {
     uint64_t home(uint32_t tag) const { return tag & mask_; }
     uint64_t load_slot(uint64_t position) const;
     void store_slot(uint64_t position, uint64_t value);
+    NodeId free_root_slot();
+    void take_root_slot(NodeId slot, const Digest &digest, const Key &key);
     void insert_slot(uint32_t tag, NodeId id);
     void remove_slot(uint32_t tag, NodeId id);
     bool matches(const Node &node, NodeId id, NodeId parent, const BlockName &name) const;
@@ -151,6 +160,7 @@ class Index {
     uint32_t more_groups_ = 0; // groups besides the first
     VirtualArray<Node> nodes_;
     VirtualArray<pkv_page> more_pages_; // [node, group - 1]
+    VirtualArray<uint32_t> timers_;     // apart from the nodes: few blocks ever have a timer
     VirtualArray<pkv_token> tokens_;
     VirtualArray<uint64_t> slots_;
     uint64_t mask_ = 0;

@@ -110,6 +110,7 @@ pkv_status Table::fork(std::shared_ptr<Table> &out) {
     twin->committed_ = committed_;
     twin->matched_ = matched_;
     twin->share_ = share_;
+    twin->publish_again_ = publish_again_;
     tail_private_ = committed_ % page_tokens_ == 0;
     twin->tail_private_ = tail_private_;
     out = std::move(twin);
@@ -147,6 +148,7 @@ pkv_status Table::truncate(uint64_t num_tokens) {
     }
     matched_ = std::min(matched_, num_tokens);
     for (uint64_t &passed : passed_) passed = std::min(passed, blocks);
+    if (publish_again_ != UINT64_MAX) publish_again_ = 0;
     return PKV_OK;
 }
 
@@ -171,6 +173,7 @@ pkv_status Table::accept(std::span<const uint64_t> positions) {
     for (uint32_t group = 0; group < pool_->num_groups(); ++group)
         if (pool_->memory(group).exists()) move_rows(group, positions);
 
+    move_media(positions);
     const uint64_t end = committed_ + positions.size();
     uint64_t named = committed_;
     for (const uint64_t position : positions) {
@@ -184,6 +187,27 @@ pkv_status Table::accept(std::span<const uint64_t> positions) {
     for (uint64_t &written : written_) written = std::min(written, end);
     publish();
     return PKV_OK;
+}
+
+/// Media among the drafts stay with the first of their tokens that is accepted, and go where none is.
+void Table::move_media(std::span<const uint64_t> positions) {
+    for (auto media = media_.begin(); media != media_.end();) {
+        if (media->position < committed_) {
+            ++media;
+            continue;
+        }
+        uint64_t end = 0;
+        if (__builtin_add_overflow(media->position, std::max<uint64_t>(media->num_tokens, 1), &end)) end = UINT64_MAX;
+        const auto first = std::lower_bound(positions.begin(), positions.end(), media->position);
+        const auto last = std::lower_bound(first, positions.end(), end);
+        if (first == last) {
+            media = media_.erase(media);
+            continue;
+        }
+        media->position = committed_ + static_cast<uint64_t>(first - positions.begin());
+        media->num_tokens = std::min<uint64_t>(media->num_tokens, static_cast<uint64_t>(last - first));
+        ++media;
+    }
 }
 
 /// Moves the rows at positions[i] to committed + i. Positions ascend and never lie before their targets, so that moving in
@@ -201,21 +225,24 @@ void Table::move_rows(uint32_t group, std::span<const uint64_t> positions) {
 pkv_status Table::window() {
     PKV_TRY(check_admitted());
     const uint64_t committed_blocks = blocks_for(committed_, page_tokens_);
+    GroupCounts first{};
+    GroupCounts end{};
+    BlockLists passed; // all of them before anything changes
     for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
         if (pool_->group(group).full()) continue;
         const uint64_t sinks = blocks_for(pool_->geometry(group).sinks, page_tokens_);
-        std::vector<pkv_page> &list = lists_[group];
-        std::vector<pkv_page> passed;
-        uint64_t block = std::max(passed_[group], sinks);
-        for (; block < committed_blocks && !pool_->group(group).reaches(block, committed_); ++block)
-            if (list[block] != PKV_NO_PAGE) passed.push_back(list[block]);
-        if (!passed.empty()) {
-            pool_->release_passed(group, passed);
-            std::fill(list.begin() + static_cast<int64_t>(std::max(passed_[group], sinks)),
-                      list.begin() + static_cast<int64_t>(block), PKV_NO_PAGE);
-            version_ = next_version();
-        }
-        passed_[group] = block;
+        first[group] = end[group] = std::max(passed_[group], sinks);
+        for (; end[group] < committed_blocks && !pool_->group(group).reaches(end[group], committed_); ++end[group])
+            if (lists_[group][end[group]] != PKV_NO_PAGE) passed[group].push_back(lists_[group][end[group]]);
+    }
+    for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
+        if (pool_->group(group).full()) continue;
+        passed_[group] = end[group];
+        if (passed[group].empty()) continue;
+        pool_->release_passed(group, passed[group]);
+        std::fill(lists_[group].begin() + static_cast<int64_t>(first[group]),
+                  lists_[group].begin() + static_cast<int64_t>(end[group]), PKV_NO_PAGE);
+        version_ = next_version();
     }
     return PKV_OK;
 }

@@ -57,6 +57,7 @@ void Table::clear() {
     media_.clear();
     retention_.clear();
     passed_.fill(0);
+    publish_again_ = 0;
     std::fill(written_.begin(), written_.end(), 0);
     committed_ = matched_ = 0;
     tail_private_ = share_ = false;
@@ -169,9 +170,15 @@ pkv_status Table::commit(uint64_t num_tokens) {
 
 void Table::publish() {
     const uint64_t end = std::min<uint64_t>(committed_, tokens_.size()) / page_tokens_;
-    if (frontier_.blocks >= end) return;
+    if (frontier_.blocks >= end || end < publish_again_) return;
     try {
-        if (pool_->publish_sequence(tokens_, media_, lists_, end, share_, retention_, frontier_)) version_ = next_version();
+        bool replaced = false;
+        const Publication result =
+            pool_->publish_sequence(tokens_, media_, lists_, end, share_, retention_, frontier_, replaced);
+        if (replaced) version_ = next_version();
+        // Each try hashes what is still to be published: after one in vain the next waits until that has doubled.
+        if (result == Publication::full) publish_again_ = end + (end - frontier_.blocks);
+        if (result == Publication::over) publish_again_ = UINT64_MAX;
     } catch (const std::bad_alloc &) {
         // The sequence itself is complete. Its blocks become findable with the next commit that finds memory.
     }
@@ -182,7 +189,7 @@ pkv_status Table::set_retention(const RetentionRange &range) {
     if (retention_.size() == max_retention_ranges)
         return fail(PKV_ERR_LIMIT, "the table has %zu retention ranges", retention_.size());
     retention_.reserve(retention_.size() + 1);
-    pool_->set_sequence_retention(frontier_, range);
+    pool_->set_sequence_retention(frontier_, tokens_, media_, range);
     retention_.push_back(range);
     return PKV_OK;
 }

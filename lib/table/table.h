@@ -97,6 +97,7 @@ class Table {
                      bool to_pages) const;
     pkv_status admit_imported(prefix::Prompt &prompt, std::vector<pkv_token> &tokens,
                               const std::function<bool(uint32_t, uint64_t)> &has);
+    void move_media(std::span<const uint64_t> positions);
     void move_rows(uint32_t group, std::span<const uint64_t> positions);
     void fill_slots(uint32_t group, uint64_t position, uint64_t count, pkv_slot *out) const;
     pkv_slot slot_of(uint32_t group, uint64_t position) const;
@@ -114,6 +115,7 @@ class Table {
     uint64_t committed_ = 0;
     uint64_t matched_ = 0;
     Frontier frontier_;
+    uint64_t publish_again_ = 0; // blocks from which on it is worth another try
     uint64_t version_;
     uint64_t mark_ = 0;
     bool tail_private_ = false; // known: the block at `committed` is this table's alone

@@ -187,6 +187,10 @@ pkv_status check_ranges(uint32_t group, const GroupRecord &record, const Header 
     if (record.head_end > record.tail_begin || record.tail_begin > header.num_tokens || (ours.full() && !whole))
         return fail(PKV_ERR_INVALID, "group %u: rows up to %" PRIu64 " and from %" PRIu64 " of %" PRIu64, group,
                     record.head_end, record.tail_begin, header.num_tokens);
+    const uint64_t window_begin = header.num_tokens > record.window ? header.num_tokens - record.window : 0;
+    if (!whole && (record.tail_begin > window_begin || record.head_end < std::min<uint64_t>(record.sinks, record.tail_begin)))
+        return fail(PKV_ERR_INVALID, "group %u: rows up to %" PRIu64 " and from %" PRIu64 " lack some of the window or the sinks",
+                    group, record.head_end, record.tail_begin);
     if (!whole && (record.head_end % page_tokens != 0 || record.tail_begin % page_tokens != 0))
         return fail(PKV_ERR_MISMATCH, "group %u: its window was cut at tokens %" PRIu64 " and %" PRIu64
                     ", which pages of %u do not divide", group, record.head_end, record.tail_begin, page_tokens);

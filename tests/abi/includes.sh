@@ -14,8 +14,7 @@ tensor: core layout
 prefix: core
 pool: core layout tensor prefix
 table: core layout tensor prefix pool
-telemetry: core
-capi: core layout tensor prefix pool table telemetry
+capi: core layout tensor prefix pool table
 '
 
 fail() { echo "FAIL $1"; status=1; }

@@ -1,79 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Field case Q14: memory runs out inside each entry. For every call the n-th allocation fails, for n = 0, 1, 2 ... until the
- * call needs no more: it gives PKV_ERR_NO_MEMORY with nothing changed, or PKV_OK.
- *
- * This program defines the C library's allocation functions, which the library then uses too. Where a tool has put its own
- * in their place (sanitizers, valgrind) the tests are skipped. */
-#include "support/support.h"
-
-#include <dlfcn.h>
-#include <errno.h>
-#include <pthread.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-static uint64_t countdown = UINT64_MAX; /* allocations that still succeed */
-static bool fail_once;                  /* only the next one fails, or all from then on */
-
-/* Whether this allocation fails. One thread at a time allocates here while a failure is armed. */
-static bool out_of_memory(void) {
-    if (countdown == UINT64_MAX) return false;
-    if (countdown > 0) {
-        --countdown;
-        return false;
-    }
-    if (fail_once) countdown = UINT64_MAX;
-    errno = ENOMEM;
-    return true;
-}
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { have_hooks = 0 };
-#else
-enum { have_hooks = 1 };
-
-/* The function that stood there before. Its name and ours are the same. */
-#define REAL(name)                                                                                                     \
-    static __typeof__(name) *real;                                                                                     \
-    if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, #name)
-
-void *malloc(size_t size) {
-    REAL(malloc);
-    return out_of_memory() ? NULL : real(size);
-}
-
-void *calloc(size_t count, size_t size) {
-    REAL(calloc);
-    return out_of_memory() ? NULL : real(count, size);
-}
-
-void *realloc(void *old, size_t size) {
-    REAL(realloc);
-    return out_of_memory() ? NULL : real(old, size);
-}
-
-void *aligned_alloc(size_t alignment, size_t size) {
-    REAL(aligned_alloc);
-    return out_of_memory() ? NULL : real(alignment, size);
-}
-
-int posix_memalign(void **out, size_t alignment, size_t size) {
-    REAL(posix_memalign);
-    return out_of_memory() ? ENOMEM : real(out, alignment, size);
-}
-
-void *mmap(void *address, size_t length, int protection, int flags, int file, off_t offset) {
-    return out_of_memory() ? MAP_FAILED : (void *)syscall(SYS_mmap, address, length, protection, flags, file, offset);
-}
-
-static bool no_threads;
-
-int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument) {
-    REAL(pthread_create);
-    return no_threads ? EAGAIN : real(thread, attributes, start, argument);
-}
-#endif
+ * call needs no more: it gives PKV_ERR_NO_MEMORY with nothing changed, or PKV_OK. */
+#include "capi/allocation.h"
 
 /* ---- what calls work on ---- */
 
@@ -94,15 +22,18 @@ struct fixture {
     pkv_pool *new_pool;
     pkv_table *new_table;
     pkv_batch *new_batch;
+    unsigned char exported[8192]; /* the table's committed part */
+    uint64_t exported_size;
 };
 
-static pkv_status make_fresh_pool(struct fixture *f, uint32_t copy_threads) {
+static pkv_status make_fresh_pool(struct fixture *f, uint32_t copy_threads, uint32_t events) {
     const pkv_group_options group = small_group(64);
     pkv_pool_options options = PKV_POOL_OPTIONS_INIT;
     options.page_tokens = page_tokens;
     options.num_groups = 1;
     options.groups = &group;
     options.copy_threads = copy_threads;
+    options.event_capacity = events;
     return pkv_pool_create(&options, &f->new_pool);
 }
 
@@ -133,6 +64,7 @@ static void begin(struct fixture *f) {
     f->tensor.data = f->rows;
     f->tensor.dtype = PKV_DTYPE_F16;
     f->tensor.num_tokens = num_tokens;
+    assert_ok(pkv_table_export(f->table, f->exported, sizeof f->exported, &f->exported_size));
 }
 
 static void end(struct fixture *f) {
@@ -156,8 +88,9 @@ static void end(struct fixture *f) {
 
 /* ---- the calls ---- */
 
-static pkv_status call_pool_create(struct fixture *f) { return make_fresh_pool(f, 0); }
-static pkv_status call_pool_create_with_threads(struct fixture *f) { return make_fresh_pool(f, 2); }
+static pkv_status call_pool_create(struct fixture *f) { return make_fresh_pool(f, 0, 0); }
+static pkv_status call_pool_create_with_threads(struct fixture *f) { return make_fresh_pool(f, 2, 0); }
+static pkv_status call_pool_create_with_events(struct fixture *f) { return make_fresh_pool(f, 0, 100); }
 static pkv_status call_lookup(struct fixture *f) {
     pkv_page pages[10];
     pkv_match match = PKV_MATCH_INIT;
@@ -231,6 +164,36 @@ static pkv_status call_batch_reserve(struct fixture *f) {
     return pkv_batch_reserve(f->batch, 1, &f->table, &num_new, NULL);
 }
 
+/* A pin that ends: takes a timer for each block. */
+static const pkv_retention brief = {sizeof brief, 90, 1, UINT64_C(3600000000000)};
+
+static pkv_status call_set_retention(struct fixture *f) {
+    return pkv_pool_set_retention(f->pool, &f->prompt, 0, UINT64_MAX, &brief, NULL);
+}
+static pkv_status call_set_namespace_retention(struct fixture *f) {
+    const pkv_retention *const retention = &brief;
+    f->ns.salt = bytes_of("another tenant");
+    const pkv_status status = pkv_pool_set_namespace_retention(f->pool, &f->ns, retention);
+    f->ns.salt = bytes_of("tenant");
+    return status;
+}
+static pkv_status call_keys(struct fixture *f) {
+    pkv_key keys[10];
+    uint64_t num_keys;
+    return pkv_pool_keys(f->pool, &f->prompt, keys, 10, &num_keys);
+}
+static pkv_status call_table_set_retention(struct fixture *f) {
+    return pkv_table_set_retention(f->table, 0, UINT64_MAX, &brief);
+}
+static pkv_status call_accept(struct fixture *f) {
+    const uint64_t positions[3] = {27, 29, 30};
+    return pkv_table_accept(f->table, 3, positions, NULL);
+}
+static pkv_status call_export(struct fixture *f) {
+    return pkv_table_export(f->table, f->exported, sizeof f->exported, &f->exported_size);
+}
+static pkv_status call_import(struct fixture *f) { return pkv_table_import(f->empty, f->exported, f->exported_size); }
+
 static const struct entry {
     const char *name;
     pkv_status (*call)(struct fixture *f);
@@ -238,6 +201,7 @@ static const struct entry {
 } entries[] = {
     {"pkv_pool_create", call_pool_create, true},
     {"pkv_pool_create with threads", call_pool_create_with_threads, true},
+    {"pkv_pool_create with events", call_pool_create_with_events, true},
     {"pkv_pool_lookup", call_lookup, true},
     {"pkv_pool_probe", call_probe, true},
     {"pkv_pool_publish", call_publish, true},
@@ -258,6 +222,13 @@ static const struct entry {
     {"pkv_table_fork", call_fork, true},
     {"pkv_batch_create", call_batch_create, true},
     {"pkv_batch_reserve", call_batch_reserve, true},
+    {"pkv_pool_set_retention", call_set_retention, true},
+    {"pkv_pool_set_namespace_retention in a new namespace", call_set_namespace_retention, true},
+    {"pkv_pool_keys", call_keys, true},
+    {"pkv_table_set_retention", call_table_set_retention, true},
+    {"pkv_table_accept", call_accept, false},
+    {"pkv_table_export", call_export, true},
+    {"pkv_table_import", call_import, true},
 };
 
 /* The call with its n-th allocation failing. */
@@ -267,16 +238,6 @@ static pkv_status call_without_memory(const struct entry *entry, struct fixture 
     const pkv_status status = entry->call(f);
     countdown = UINT64_MAX;
     return status;
-}
-
-static bool hooks_work(void) {
-    void *(*volatile allocate)(size_t) = malloc;
-    countdown = 0;
-    fail_once = true;
-    void *memory = allocate(16);
-    countdown = UINT64_MAX;
-    free(memory);
-    return have_hooks && memory == NULL;
 }
 
 static void check_entry(const struct entry *entry, bool once) {
@@ -316,7 +277,7 @@ static void case_Q14_first_pool_of_the_process_without_memory(void **state) {
         struct fixture f = {0};
         fail_once = true;
         countdown = n;
-        const pkv_status status = make_fresh_pool(&f, 0);
+        const pkv_status status = make_fresh_pool(&f, 0, 0);
         countdown = UINT64_MAX;
         if (status == PKV_OK) {
             end_pool(f.new_pool);
@@ -398,7 +359,7 @@ static void helper_threads_that_cannot_be_had_are_no_fault_of_the_library(void *
 #else
     struct fixture f = {0};
     no_threads = true;
-    const pkv_status status = make_fresh_pool(&f, 2);
+    const pkv_status status = make_fresh_pool(&f, 2, 0);
     no_threads = false;
     assert_null(f.new_pool);
     assert_int_equal(status, PKV_ERR_NO_MEMORY); /* "the operating system gave none" */

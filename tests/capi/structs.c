@@ -99,6 +99,37 @@ static pkv_status release_sync(struct fixture *f, void *object) {
     return pkv_pool_release(f->pool, 0, 0, NULL, NULL, object);
 }
 
+static pkv_status retain_by_prompt(struct fixture *f, void *object) {
+    return pkv_pool_set_retention(f->pool, &f->prompt, 0, 4, object, NULL);
+}
+static pkv_status retain_by_namespace(struct fixture *f, void *object) {
+    return pkv_pool_set_namespace_retention(f->pool, NULL, object);
+}
+static pkv_status retain_by_table(struct fixture *f, void *object) {
+    return pkv_table_set_retention(f->table, 0, 4, object);
+}
+static pkv_status namespace_to_retain(struct fixture *f, void *object) {
+    const pkv_retention retention = PKV_RETENTION_INIT;
+    return pkv_pool_set_namespace_retention(f->pool, object, &retention);
+}
+static pkv_status keys_of_prompt(struct fixture *f, void *object) {
+    uint64_t num_keys;
+    return pkv_pool_keys(f->pool, object, NULL, 0, &num_keys);
+}
+static pkv_status prompt_to_retain(struct fixture *f, void *object) {
+    const pkv_retention retention = PKV_RETENTION_INIT;
+    return pkv_pool_set_retention(f->pool, object, 0, 4, &retention, NULL);
+}
+static pkv_status create_batch_with_arrays(struct fixture *f, void *object) {
+    pkv_batch_options options = PKV_BATCH_OPTIONS_INIT;
+    options.max_tables = 1;
+    options.num_arrays = 1;
+    options.arrays = object;
+    return pkv_batch_create(f->pool, &options, &f->batch);
+}
+static pkv_status accept_sync(struct fixture *f, void *object) { return pkv_table_accept(f->table, 0, NULL, object); }
+static pkv_status window_sync(struct fixture *f, void *object) { return pkv_table_window(f->table, object); }
+
 static const struct reader readers[] = {
     {"pkv_prompt of pkv_pool_probe", sizeof(pkv_prompt), probe_prompt, fill_prompt},
     {"pkv_prompt of pkv_pool_lookup", sizeof(pkv_prompt), look_up_prompt, fill_prompt},
@@ -114,6 +145,15 @@ static const struct reader readers[] = {
     {"pkv_tensor v of pkv_pool_gather", sizeof(pkv_tensor), gather_v, fill_tensor},
     {"pkv_sync of pkv_table_commit", sizeof(pkv_sync), commit_sync, fill_zero},
     {"pkv_sync of pkv_pool_release", sizeof(pkv_sync), release_sync, fill_zero},
+    {"pkv_sync of pkv_table_accept", sizeof(pkv_sync), accept_sync, fill_zero},
+    {"pkv_sync of pkv_table_window", sizeof(pkv_sync), window_sync, fill_zero},
+    {"pkv_retention of pkv_pool_set_retention", sizeof(pkv_retention), retain_by_prompt, fill_zero},
+    {"pkv_retention of pkv_pool_set_namespace_retention", sizeof(pkv_retention), retain_by_namespace, fill_zero},
+    {"pkv_retention of pkv_table_set_retention", sizeof(pkv_retention), retain_by_table, fill_zero},
+    {"pkv_namespace of pkv_pool_set_namespace_retention", sizeof(pkv_namespace), namespace_to_retain, fill_zero},
+    {"pkv_prompt of pkv_pool_set_retention", sizeof(pkv_prompt), prompt_to_retain, fill_prompt},
+    {"pkv_prompt of pkv_pool_keys", sizeof(pkv_prompt), keys_of_prompt, fill_prompt},
+    {"pkv_batch_arrays", sizeof(pkv_batch_arrays), create_batch_with_arrays, fill_zero},
 };
 
 /* Calls with a good struct whose struct_size is `size` and whose byte `set`, if it is not 0, is 1. */
@@ -167,6 +207,46 @@ static void case_Q17_a_forgotten_struct_size_is_invalid(void **state) {
     const size_t sizes[] = {0, 1, sizeof(size_t) - 1, SIZE_MAX, SIZE_MAX >> 1, (size_t)1 << 32, 1000000};
     EACH_READER(reader)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) check_reader(reader, sizes[i], 0, PKV_ERR_INVALID);
+}
+
+/* The first one's struct_size is the distance between the elements of an array. */
+static void case_Q17_arrays_of_newer_structs_are_stepped_by_their_size(void **state) {
+    (void)state;
+    enum { newer = 48 };
+    struct {
+        pkv_batch_arrays known;
+        unsigned char unknown[newer];
+    } arrays[2];
+    int64_t slots[2][4];
+    for (int bad = 0; bad < 2; ++bad) {
+        pkv_group_options groups[2] = {small_group(4), small_group(4)};
+        pkv_pool_options pool_options = PKV_POOL_OPTIONS_INIT;
+        pool_options.page_tokens = 4;
+        pool_options.num_groups = 2;
+        pool_options.groups = groups;
+        pkv_pool *pool = NULL;
+        assert_ok(pkv_pool_create(&pool_options, &pool));
+        memset(arrays, 0, sizeof arrays);
+        memset(slots, 0x5A, sizeof slots);
+        for (uint32_t i = 0; i < 2; ++i) {
+            arrays[i].known = (pkv_batch_arrays)PKV_BATCH_ARRAYS_INIT;
+            arrays[i].known.group = i;
+            arrays[i].known.slot_mapping = slots[i];
+        }
+        arrays[0].known.struct_size = sizeof arrays[0];
+        arrays[1].known.struct_size = sizeof arrays[0];
+        if (bad == 1) arrays[1].unknown[newer - 1] = 1;
+        pkv_batch_options options = PKV_BATCH_OPTIONS_INIT;
+        options.max_tables = 1;
+        options.max_tokens = 4;
+        options.num_arrays = 2;
+        options.arrays = &arrays[0].known;
+        pkv_batch *batch = NULL;
+        assert_status(pkv_batch_create(pool, &options, &batch), bad == 1 ? PKV_ERR_UNSUPPORTED : PKV_OK);
+        for (int i = 0; i < 8; ++i) assert_true((slots[i / 4][i % 4] == PKV_NO_SLOT) == (bad == 0));
+        if (bad == 0) assert_ok(pkv_batch_destroy(batch));
+        end_pool(pool);
+    }
 }
 
 /* ---- structs that the library fills ---- */
@@ -252,6 +332,7 @@ int main(void) {
         cmocka_unit_test(case_Q17_unknown_fields_that_are_set_are_unsupported),
         cmocka_unit_test(bytes_past_struct_size_are_not_looked_at),
         cmocka_unit_test(case_Q17_a_forgotten_struct_size_is_invalid),
+        cmocka_unit_test(case_Q17_arrays_of_newer_structs_are_stepped_by_their_size),
         cmocka_unit_test(case_Q17_results_fill_what_the_caller_has),
         cmocka_unit_test(results_without_struct_size_are_invalid_and_change_nothing),
     };

@@ -5,7 +5,7 @@
 
 #include "support/support.h"
 
-enum { pool_calls = 16, table_calls = 12, batch_calls = 5 };
+enum { pool_calls = 22, table_calls = 18, batch_calls = 5 };
 
 static const pkv_token every_token = 1;
 static pkv_page every_page;
@@ -25,6 +25,11 @@ static inline pkv_status call_on_pool(int call, pkv_pool *pool) {
     pkv_batch *batch = NULL;
     pkv_tensor tensor = PKV_TENSOR_INIT;
     tensor.dtype = PKV_DTYPE_F16;
+    const pkv_retention retention = PKV_RETENTION_INIT;
+    pkv_event event;
+    void *aux;
+    uint64_t count;
+    pkv_status answer;
     switch (call) {
     case 0: return pkv_pool_layout(pool, 0, 0, &layout);
     case 1: return pkv_pool_alloc(pool, 0, 0, NULL);
@@ -41,6 +46,16 @@ static inline pkv_status call_on_pool(int call, pkv_pool *pool) {
     case 12: return pkv_pool_gather(pool, 0, 0, 0, NULL, 0, 0, &tensor, &tensor, NULL);
     case 13: return pkv_pool_copy_pages(pool, 0, 0, NULL, NULL, NULL);
     case 14: return pkv_pool_get_stats(pool, 0, &stats);
+    case 15: return pkv_pool_quiesce(pool, 0);
+    case 16: return pkv_pool_set_retention(pool, &prompt, 0, 1, &retention, NULL);
+    case 17: return pkv_pool_set_namespace_retention(pool, NULL, NULL);
+    case 18: return pkv_pool_keys(pool, &prompt, NULL, 0, &count);
+    case 19:
+        answer = pkv_pool_aux(pool, 0, 0, &aux);
+        return answer == PKV_ERR_INVALID ? PKV_OK : answer; /* a good handle, of a pool without aux bytes */
+    case 20:
+        answer = pkv_pool_events(pool, 0, &event, 1, &count, NULL);
+        return answer == PKV_ERR_STATE ? PKV_OK : answer; /* the same, without events */
     default: break;
     }
     const pkv_status status = pkv_table_create(pool, &table);
@@ -56,6 +71,7 @@ static inline pkv_status call_on_table(int call, pkv_table *table) {
     tensor.dtype = PKV_DTYPE_F16;
     pkv_table_info info = PKV_TABLE_INFO_INIT;
     pkv_table *fork = NULL;
+    const pkv_retention retention = PKV_RETENTION_INIT;
     uint64_t blocks;
     pkv_status status;
     switch (call) {
@@ -72,7 +88,15 @@ static inline pkv_status call_on_table(int call, pkv_table *table) {
     case 7: return pkv_table_pages(table, 0, NULL, 0, &blocks);
     case 8: return pkv_table_slots(table, 0, 0, 0, &every_slot);
     case 9: return pkv_table_get_info(table, &info);
-    case 10: return pkv_table_clear(table, NULL);
+    case 10: return pkv_table_accept(table, 0, NULL, NULL);
+    case 11: return pkv_table_window(table, NULL);
+    case 12: return pkv_table_set_retention(table, 0, 1, &retention);
+    case 13: return pkv_table_take_copies(table, NULL, 0, &blocks);
+    case 14: return pkv_table_export(table, NULL, 0, &blocks);
+    case 15:
+        status = pkv_table_import(table, &every_token, sizeof every_token);
+        return status == PKV_ERR_STATE ? PKV_OK : status; /* a good handle, of a table that has a sequence */
+    case 16: return pkv_table_clear(table, NULL);
     default: break;
     }
     const pkv_prompt prompt = prompt_of(&every_token, 1);

@@ -226,7 +226,7 @@ static void two_writers_and_a_reader_see_one_order(void **state) {
     for (int i = 0; i < 2; ++i) assert_int_equal(pthread_create(&threads[i], NULL, publish_and_evict, pool), 0);
     uint64_t after = 0;
     int64_t stored = 0;
-    for (int ended = 0; ended < 3; ended += ended > 0) {
+    for (int ended = 0; ended<3; ended += ended> 0) {
         pkv_event events[100];
         uint64_t count = 0, missed = 0;
         do {

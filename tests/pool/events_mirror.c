@@ -169,7 +169,8 @@ static void step(world *w) {
     const int ns = (int)random_below(random, namespaces);
     const pkv_prompt prompt = prompt_at(w, ns, random_below(random, prompts), 1 + random_below(random, depth));
     const pkv_admit_options options = {.struct_size = sizeof options, .max_match = PKV_MATCH_ALL};
-    const pkv_retention retention = {sizeof retention, (uint32_t)random_below(random, 101), random_below(random, 8) == 0, 0};
+    const pkv_retention retention = {sizeof retention, (uint32_t)random_below(random, 101),
+                                     random_below(random, 8) == 0, 0};
     switch (random_below(random, 16)) {
     case 0:
     case 1:
@@ -206,7 +207,7 @@ static void step(world *w) {
 
 static void a_reader_of_events_knows_the_index(void **state) {
     (void)state;
-    const uint64_t seeds = long_tests() ? 200 : 6, steps = long_tests() ? 20000 : 4000;
+    const uint64_t seeds = long_tests() ? 200 : 6, steps = long_tests() ? 20000 : 3000;
     for (uint64_t seed = 1; seed <= seeds; ++seed) {
         static world w;
         begin_world(&w, seed);
@@ -214,7 +215,7 @@ static void a_reader_of_events_knows_the_index(void **state) {
         for (uint64_t i = 0; i < steps; ++i) {
             step(&w);
             poll(&w);
-            if (i % 4 == 0) compare(&w);
+            if (i % 8 == 0) compare(&w);
         }
         assert_int_equal(w.reader.after, stats_of(w.pool).events);
         for (int i = 0; i < num_tables; ++i) end_table(w.tables[i]);

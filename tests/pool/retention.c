@@ -301,8 +301,9 @@ static void the_range_takes_in_blocks_that_hold_any_of_its_tokens(void **state) 
     publish_held(pool, &prompt, pages);
     static const struct {
         uint64_t first, count, begin, end;
-    } ranges[] = {{5, 6, 1, 3}, {4, 4, 1, 2},  {3, 1, 0, 1},           {0, 0, 0, 0},          {31, UINT64_MAX, 7, 8},
-                  {8, 1, 2, 3}, {32, 2, 0, 0}, {100, UINT64_MAX, 0, 0}, {0, UINT64_MAX, 0, 8}, {3, 2, 0, 2}};
+    } ranges[] = {{5, 6, 1, 3},           {4, 4, 1, 2}, {3, 1, 0, 1},  {0, 0, 0, 0},
+                  {31, UINT64_MAX, 7, 8}, {8, 1, 2, 3}, {32, 2, 0, 0}, {100, UINT64_MAX, 0, 0},
+                  {0, UINT64_MAX, 0, 8},  {3, 2, 0, 2}};
     for (size_t r = 0; r < sizeof ranges / sizeof *ranges; ++r) {
         pkv_retention retention = keep(10 + (uint32_t)r, 0), usual = PKV_RETENTION_INIT;
         uint64_t blocks = 77;

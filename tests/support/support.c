@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "support/support.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 void check_status(pkv_status got, pkv_status expected, const char *call, const char *file, int line) {
     if (got == expected) return;
     char message[512];
@@ -383,4 +386,58 @@ void put_and_commit(pkv_pool *pool, pkv_table *table, uint64_t end, uint32_t tag
     for (uint32_t group = 0; pkv_pool_get_stats(pool, group, &stats) == PKV_OK; ++group)
         if (stats.memory_kind != PKV_MEMORY_KIND_NONE) put_rows(pool, table, group, begin, end - begin, tag);
     assert_ok(pkv_table_commit(table, end, NULL));
+}
+
+/* ---- kernels ---- */
+
+static const char kernels_mark[] = "PKV_TEST_KERNELS_CHILD";
+static const char *kernels_program;
+
+/* Runs the program with one set of kernels; -1: the machine does not run them. */
+static int run_kernels(const char *kernels, FILE *log) {
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        setenv("PKV_CPU_KERNELS", kernels, 1);
+        setenv(kernels_mark, kernels, 1);
+        unsetenv("CMOCKA_MESSAGE_OUTPUT");
+        dup2(fileno(log), 1);
+        dup2(fileno(log), 2);
+        execl(kernels_program, kernels_program, (char *)NULL);
+        _exit(126);
+    }
+    assert_true(child > 0);
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void every_other_set_of_kernels_passes_the_same_tests(void **state) {
+    (void)state;
+    static const char *const names[] = {"portable", "avx2", "avx512", "neon"};
+    print_message("unasked: %s\n", pkv_cpu_kernels());
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
+        if (strcmp(names[i], pkv_cpu_kernels()) == 0) continue;
+        FILE *log = tmpfile();
+        assert_non_null(log);
+        const int status = run_kernels(names[i], log);
+        print_message("%s: %s\n", names[i], status < 0 ? "not on this machine" : status == 0 ? "passed" : "FAILED");
+        if (status > 0) {
+            char line[512];
+            rewind(log);
+            while (fgets(line, sizeof line, log) != NULL) print_message("    %s", line);
+        }
+        fclose(log);
+        assert_true(status <= 0);
+    }
+}
+
+int run_with_every_kernels(const char *program, const struct CMUnitTest *tests, size_t num_tests) {
+    const char *wanted = getenv(kernels_mark);
+    if (wanted != NULL && strcmp(wanted, pkv_cpu_kernels()) != 0) return 77;
+    kernels_program = program;
+    const struct CMUnitTest others[] = {cmocka_unit_test(every_other_set_of_kernels_passes_the_same_tests)};
+    const int failed = _cmocka_run_group_tests("tests", tests, num_tests, NULL, NULL);
+    return wanted != NULL ? failed : failed + cmocka_run_group_tests(others, NULL, NULL);
 }

@@ -117,4 +117,9 @@ void same_rows(pkv_pool *pool, pkv_table *table, uint32_t group, uint64_t positi
 /* reserve; put_rows from `committed` on in all groups that have bytes; commit. */
 void put_and_commit(pkv_pool *pool, pkv_table *table, uint64_t end, uint32_t tag);
 
+/* ---- kernels ---- */
+/* For a main: runs the tests, and then the program again with each other set of host kernels that this machine runs.
+ * Returns the number of failures. */
+int run_with_every_kernels(const char *program, const struct CMUnitTest *tests, size_t num_tests);
+
 #endif

@@ -62,7 +62,7 @@ enum { nowhere, held, waiting, passed, lists };
 typedef struct {
     uint32_t parts, page_tokens, window_blocks;
     uint64_t capacity[groups], used[groups], in_use[groups]; /* pages not free; of them, held ones */
-    int32_t *older[groups], *newer[groups];                 /* - 1: none */
+    int32_t *older[groups], *newer[groups];                  /* - 1: none */
     uint8_t *list[groups];
     int32_t oldest[groups][lists], newest[groups][lists];
     uint32_t *children;
@@ -251,7 +251,8 @@ static void serve(world *w, pkv_pool *pool, const request *r, uint64_t chunk, pk
     end_table(table);
 }
 
-static result replay(uint32_t requests, uint32_t page_tokens, uint64_t full_pages, uint64_t window_pages, uint64_t chunk) {
+static result replay(uint32_t requests, uint32_t page_tokens, uint64_t full_pages, uint64_t window_pages,
+                     uint64_t chunk) {
     read_trace(requests);
     pkv_group_options options[groups] = {id_group(full_pages), id_group(window_pages)};
     options[full].num_layers = 1;
@@ -270,10 +271,11 @@ static result replay(uint32_t requests, uint32_t page_tokens, uint64_t full_page
     assert_int_equal(group_stats(pool, 0).evicted_pages, w->evicted);
     assert_int_equal(group_stats(pool, 0).hit_tokens, out.hit * page_tokens);
     assert_int_equal(group_stats(pool, 0).refused, out.refused);
-    print_message("%u requests, %u tokens a page, %llu + %llu pages, chunks of %llu: %llu of %llu blocks hit, %llu refused\n",
-                  requests, page_tokens, (unsigned long long)full_pages, (unsigned long long)window_pages,
-                  (unsigned long long)chunk, (unsigned long long)out.hit, (unsigned long long)out.asked,
-                  (unsigned long long)out.refused);
+    print_message(
+        "%u requests, %u tokens a page, %llu + %llu pages, chunks of %llu: %llu of %llu blocks hit, %llu refused\n",
+        requests, page_tokens, (unsigned long long)full_pages, (unsigned long long)window_pages,
+        (unsigned long long)chunk, (unsigned long long)out.hit, (unsigned long long)out.asked,
+        (unsigned long long)out.refused);
     end_world(w);
     end_groups(pool);
     free(tokens);

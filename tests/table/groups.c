@@ -302,7 +302,8 @@ static void each_group_is_published_by_a_call_of_its_own(void **state) {
     assert_status(pkv_pool_publish(pool, 1, &prompt, 1, 1, pages[1] + 1, NULL), PKV_ERR_NOT_FOUND);
     assert_ok(pkv_pool_publish(pool, 0, &prompt, 0, 3, pages[0], owner));
     assert_int_equal(probe_tokens(pool, &prompt), 0); /* the second group has nothing yet */
-    assert_ok(pkv_pool_publish(pool, 1, &prompt, 1, 1, pages[1] + 1, owner)); /* block 0 is there, if in another group */
+    assert_ok(
+        pkv_pool_publish(pool, 1, &prompt, 1, 1, pages[1] + 1, owner)); /* block 0 is there, if in another group */
     assert_int_equal(owner[0], pages[1][1]);
     assert_int_equal(probe_tokens(pool, &prompt), 0);
     assert_ok(pkv_pool_publish(pool, 1, &prompt, 0, 1, pages[1], NULL));

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matches that end inside a block (PKV_ADMIT_PARTIAL), and duplicates that give way to the published page
- * (PKV_ADMIT_SHARE). Field cases E01 and F. */
+/* Matches that end inside a block (PKV_ADMIT_PARTIAL). Field cases E01 and F01. */
 #include "support/support.h"
 
 enum { page_tokens = 4 };
@@ -23,7 +22,8 @@ static void cache_sequence(pkv_pool *pool, uint64_t length) {
     end_table(sequence_of(pool, tokens, length, 1));
 }
 
-static pkv_table *admit_with(pkv_pool *pool, const pkv_prompt *prompt, uint32_t flags, uint64_t max_match, pkv_match *match) {
+static pkv_table *admit_with(pkv_pool *pool, const pkv_prompt *prompt, uint32_t flags, uint64_t max_match,
+                             pkv_match *match) {
     pkv_admit_options options = PKV_ADMIT_OPTIONS_INIT;
     options.flags = flags;
     options.max_match = max_match;
@@ -49,8 +49,6 @@ static uint64_t partial_match(pkv_pool *pool, uint64_t same, uint64_t length, ui
     end_table(table);
     return match.tokens;
 }
-
-/* ---- PKV_ADMIT_PARTIAL ---- */
 
 static void a_match_ends_where_the_tokens_part(void **state) {
     (void)state;
@@ -277,8 +275,7 @@ static void a_pool_without_memory_matches_whole_blocks(void **state) {
 
 static void a_partial_match_copies_in_every_group(void **state) {
     (void)state;
-    pkv_group_options groups[2] = {small_group(8), window_group(8, 5, 0)};
-    groups[1].aux_bytes = 16;
+    const pkv_group_options groups[2] = {small_group(8), window_group(8, 5, 0)};
     pkv_pool *pool = make_groups(groups, 2, page_tokens);
     pkv_token tokens[16];
     count_up(tokens, 16, 1);
@@ -299,121 +296,44 @@ static void a_partial_match_copies_in_every_group(void **state) {
     end_groups(pool);
 }
 
-/* ---- PKV_ADMIT_SHARE ---- */
-
-/* Two tables that compute 1 ... 10 at once: neither finds anything of the other. */
-static void admit_two(pkv_pool *pool, uint32_t flags, pkv_table **tables) {
-    pkv_token tokens[10];
-    count_up(tokens, 10, 1);
-    const pkv_prompt prompt = prompt_of(tokens, 10);
-    for (int i = 0; i < 2; ++i) tables[i] = admit_with(pool, &prompt, flags, 0, NULL);
-    for (int i = 0; i < 2; ++i) write_rows(tables[i], 0, 10, 1);
-}
-
-static void a_duplicate_takes_the_published_page_and_frees_its_own(void **state) {
+static void scales_of_the_rows_that_matched_are_copied_with_them(void **state) {
     (void)state;
-    pkv_pool *pool = make_pool(16, page_tokens);
-    pkv_table *tables[2];
-    admit_two(pool, PKV_ADMIT_SHARE, tables);
-    for (int i = 0; i < 2; ++i) assert_ok(pkv_table_commit(tables[i], 10, NULL));
-    assert_int_equal(stats_of(pool).shared_duplicates, 2);
-    assert_int_equal(stats_of(pool).duplicate_blocks, 2);
-    assert_int_equal(stats_of(pool).held_pages, 4);
-    for (uint64_t block = 0; block < 2; ++block) {
-        assert_int_equal(page_at(tables[0], block), page_at(tables[1], block));
-        assert_int_equal(page_of(pool, page_at(tables[0], block)).count, 2);
-    }
-    assert_int_not_equal(page_at(tables[0], 2), page_at(tables[1], 2));
-    for (int i = 0; i < 2; ++i) {
-        check_rows(tables[i], 0, 10, 1);
-        write_and_commit(tables[i], 13, 2 + (uint32_t)i);
-    }
-    check_rows(tables[0], 10, 3, 2);
-    check_rows(tables[1], 10, 3, 3);
-    end_table(tables[0]);
-    check_rows(tables[1], 0, 10, 1);
-    end_table(tables[1]);
+    pkv_group_options group = small_group(8);
+    group.dtype = PKV_DTYPE_I8;
+    group.scales = PKV_SCALES_TOKEN_HEAD;
+    pkv_pool *pool = make_pool_of(&group, page_tokens, PKV_DEBUG_POISON);
+    enum { row = 2 * 4 };
+    pkv_token tokens[9];
+    count_up(tokens, 9, 1);
+    pkv_prompt prompt = prompt_of(tokens, 8);
+    pkv_table *source = admit(pool, &prompt, NULL);
+    float data[8 * row], expected[7 * row], got[7 * row];
+    for (int i = 0; i < 8 * row; ++i)
+        data[i] = (float)(i % 7 - 3) * (float)(1 << i / row); /* each token its own scale */
+    pkv_tensor rows = PKV_TENSOR_INIT;
+    rows.data = data;
+    rows.dtype = PKV_DTYPE_F32;
+    rows.num_tokens = 8;
+    for (uint32_t layer = 0; layer < 2; ++layer) assert_ok(pkv_table_write(source, 0, layer, 0, 8, &rows, &rows, NULL));
+    assert_ok(pkv_table_commit(source, 8, NULL));
+    tokens[7] = 77;
+    prompt.num_tokens = 9;
+    pkv_match match = PKV_MATCH_INIT;
+    pkv_table *table = admit_with(pool, &prompt, PKV_ADMIT_PARTIAL, 0, &match);
+    assert_int_equal(match.tokens, 7);
+    for (uint32_t layer = 0; layer < 2; ++layer)
+        for (int side = 0; side < 2; ++side) {
+            rows.data = expected;
+            assert_ok(
+                pkv_table_gather(source, 0, layer, 0, 7, side == 0 ? &rows : NULL, side == 1 ? &rows : NULL, NULL));
+            rows.data = got;
+            assert_ok(
+                pkv_table_gather(table, 0, layer, 0, 7, side == 0 ? &rows : NULL, side == 1 ? &rows : NULL, NULL));
+            assert_memory_equal(got, expected, sizeof got);
+        }
+    end_table(source);
+    end_table(table);
     end_pool(pool);
-}
-
-static void without_the_flag_ids_never_change(void **state) {
-    (void)state;
-    pkv_pool *pool = make_pool(16, page_tokens);
-    pkv_table *tables[2];
-    admit_two(pool, 0, tables);
-    const pkv_page own[2] = {page_at(tables[1], 0), page_at(tables[1], 1)};
-    for (int i = 0; i < 2; ++i) assert_ok(pkv_table_commit(tables[i], 10, NULL));
-    assert_int_equal(stats_of(pool).shared_duplicates, 0);
-    assert_int_equal(stats_of(pool).duplicate_blocks, 2);
-    for (uint64_t block = 0; block < 2; ++block) {
-        assert_int_equal(page_at(tables[1], block), own[block]);
-        assert_int_equal(page_of(pool, own[block]).count, 1);
-        assert_int_equal(page_of(pool, own[block]).published, 0);
-    }
-    end_table(tables[0]);
-    end_table(tables[1]);
-    end_pool(pool);
-}
-
-static void a_cached_page_is_taken_by_the_one_that_shares_and_given_up_for_another(void **state) {
-    (void)state;
-    for (uint32_t share = 0; share < 2; ++share) {
-        pkv_pool *pool = make_pool(16, page_tokens);
-        pkv_table *tables[2];
-        admit_two(pool, share ? PKV_ADMIT_SHARE : 0, tables);
-        const pkv_page own = page_at(tables[1], 0), theirs = page_at(tables[0], 0);
-        assert_ok(pkv_table_commit(tables[0], 10, NULL));
-        end_table(tables[0]);
-        assert_ok(pkv_table_commit(tables[1], 10, NULL));
-        assert_int_equal(page_at(tables[1], 0), share ? theirs : own);
-        assert_int_equal(page_of(pool, share ? own : theirs).state, PKV_PAGE_FREE);
-        assert_int_equal(page_of(pool, page_at(tables[1], 0)).published, 1);
-        assert_int_equal(page_of(pool, page_at(tables[1], 0)).count, 1);
-        assert_int_equal(stats_of(pool).cached_pages, 0);
-        check_rows(tables[1], 0, 10, 1);
-        end_table(tables[1]);
-        end_pool(pool);
-    }
-}
-
-static void a_duplicate_that_others_hold_too_stays(void **state) {
-    (void)state;
-    pkv_pool *pool = make_pool(16, page_tokens);
-    pkv_table *tables[2];
-    admit_two(pool, PKV_ADMIT_SHARE, tables);
-    const pkv_page own[2] = {page_at(tables[1], 0), page_at(tables[1], 1)};
-    assert_ok(pkv_pool_retain(pool, 0, 1, own)); /* the caller reads block 0 */
-    for (int i = 0; i < 2; ++i) assert_ok(pkv_table_commit(tables[i], 10, NULL));
-    assert_int_equal(page_at(tables[1], 0), own[0]);
-    assert_int_equal(page_of(pool, own[0]).count, 2);
-    assert_int_equal(page_at(tables[1], 1), page_at(tables[0], 1));
-    assert_ok(pkv_pool_release(pool, 0, 1, own, NULL, NULL));
-    end_table(tables[0]);
-    end_table(tables[1]);
-    end_pool(pool);
-}
-
-static void duplicates_are_shared_in_every_group(void **state) {
-    (void)state;
-    const pkv_group_options groups[2] = {small_group(16), window_group(16, 3, 0)};
-    pkv_pool *pool = make_groups(groups, 2, page_tokens);
-    pkv_token tokens[10];
-    count_up(tokens, 10, 1);
-    const pkv_prompt prompt = prompt_of(tokens, 10);
-    pkv_table *tables[2];
-    for (int i = 0; i < 2; ++i) tables[i] = admit_with(pool, &prompt, PKV_ADMIT_SHARE, 0, NULL);
-    for (int i = 0; i < 2; ++i) put_and_commit(pool, tables[i], 10, 1);
-    for (uint32_t group = 0; group < 2; ++group) {
-        assert_int_equal(group_stats(pool, group).held_pages, 4);
-        for (uint64_t block = 0; block < 2; ++block)
-            assert_int_equal(page_in(tables[0], group, block), page_in(tables[1], group, block));
-        same_rows(pool, tables[1], group, 0, 10, 1, 0);
-    }
-    for (int i = 0; i < 2; ++i) assert_ok(pkv_table_window(tables[i], NULL));
-    assert_int_equal(group_stats(pool, 1).held_pages, 3);
-    end_table(tables[0]);
-    end_table(tables[1]);
-    end_groups(pool);
 }
 
 int main(void) {
@@ -432,11 +352,7 @@ int main(void) {
         cmocka_unit_test(partial_tokens_are_counted_among_the_hits),
         cmocka_unit_test(a_pool_without_memory_matches_whole_blocks),
         cmocka_unit_test(a_partial_match_copies_in_every_group),
-        cmocka_unit_test(a_duplicate_takes_the_published_page_and_frees_its_own),
-        cmocka_unit_test(without_the_flag_ids_never_change),
-        cmocka_unit_test(a_cached_page_is_taken_by_the_one_that_shares_and_given_up_for_another),
-        cmocka_unit_test(a_duplicate_that_others_hold_too_stays),
-        cmocka_unit_test(duplicates_are_shared_in_every_group),
+        cmocka_unit_test(scales_of_the_rows_that_matched_are_copied_with_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,8 @@ static uint64_t longest(const uint32_t *masks, const pkv_group_options *groups, 
 }
 
 /* Publishes the blocks of the masks, each group's one by one; blocks that no group has end the prefix. */
-static void publish_masks(pkv_pool *pool, const pkv_prompt *prompt, uint32_t *masks, uint32_t num_groups, pkv_page *pages) {
+static void publish_masks(pkv_pool *pool, const pkv_prompt *prompt, uint32_t *masks, uint32_t num_groups,
+                          pkv_page *pages) {
     for (uint64_t block = 0; block < max_blocks; ++block)
         for (uint32_t group = 0; group < num_groups; ++group) {
             pkv_page *page = &pages[group * max_blocks + block];
@@ -41,13 +42,14 @@ static void publish_masks(pkv_pool *pool, const pkv_prompt *prompt, uint32_t *ma
         }
 }
 
-static void compare_lookup(pkv_pool *pool, const pkv_prompt *prompt, const uint32_t *masks, const pkv_group_options *groups,
-                           uint32_t num_groups, const pkv_page *pages, uint32_t page) {
+static void compare_lookup(pkv_pool *pool, const pkv_prompt *prompt, const uint32_t *masks,
+                           const pkv_group_options *groups, uint32_t num_groups, const pkv_page *pages, uint32_t page) {
     const uint64_t expected = longest(masks, groups, num_groups, page);
     if (probe_tokens(pool, prompt) != expected)
         fail_msg("%llu tokens match, not %llu: masks %02x %02x, windows %u %u, sinks %u %u, %u tokens a page",
-                 (unsigned long long)probe_tokens(pool, prompt), (unsigned long long)expected, masks[0], masks[num_groups - 1],
-                 groups[0].window, groups[num_groups - 1].window, groups[0].sinks, groups[num_groups - 1].sinks, page);
+                 (unsigned long long)probe_tokens(pool, prompt), (unsigned long long)expected, masks[0],
+                 masks[num_groups - 1], groups[0].window, groups[num_groups - 1].window, groups[0].sinks,
+                 groups[num_groups - 1].sinks, page);
     pkv_page found[2 * max_blocks];
     assert_int_equal(lookup_tokens(pool, prompt, found, max_blocks), expected);
     for (uint32_t group = 0; group < num_groups; ++group)
@@ -221,7 +223,8 @@ static void dropped_blocks_have_no_page_no_slot_and_no_rows(void **state) {
         const pkv_page page = page_in(table, 1, token / page_tokens);
         const bool dropped = token >= 4 && token < 12;
         assert_int_equal(page == PKV_NO_PAGE, dropped);
-        assert_true(slots[token] == (dropped ? PKV_NO_SLOT : page * (pkv_slot)page_tokens + (pkv_slot)(token % page_tokens)));
+        assert_true(slots[token] ==
+                    (dropped ? PKV_NO_SLOT : page * (pkv_slot)page_tokens + (pkv_slot)(token % page_tokens)));
         assert_status(pkv_table_gather(table, 1, 0, token, 1, &k, NULL, NULL), dropped ? PKV_ERR_NOT_RESIDENT : PKV_OK);
     }
     assert_status(pkv_table_gather(table, 1, 0, 11, 2, &k, NULL, NULL), PKV_ERR_NOT_RESIDENT);

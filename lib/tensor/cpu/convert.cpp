@@ -16,8 +16,8 @@ const Converters &choose() {
 #if defined(__x86_64__)
     const Kernels *const wish = &kernels();
     __builtin_cpu_init();
-    if (wish == &kAvx512 && __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
-        __builtin_cpu_supports("avx512dq") != 0) {
+    if (wish == &kAvx512 && __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
+        __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512vbmi") != 0) {
         return kConvertAvx512;
     }
     unsigned a = 0;
@@ -25,7 +25,7 @@ const Converters &choose() {
     unsigned c = 0;
     unsigned d = 0;
     const bool f16c = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
-    if (wish != &kPortable && f16c && __builtin_cpu_supports("avx2") != 0) {
+    if (wish != &kPortable && f16c && __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0) {
         return kConvertAvx2;
     }
 #endif

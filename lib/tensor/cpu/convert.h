@@ -29,6 +29,7 @@ struct ConvertNest {
     uint64_t outer_src = 0;
     uint64_t outer_scale = 0;
     const std::byte *next_src = nullptr; ///< where the next nest will read, if that is no neighbour: a hint
+    const std::byte *next_scale = nullptr; ///< the same of its scales, where each run has one
     bool stream = false;                 ///< full cache lines bypass the caches; drain() before others may read
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The converting kernels for x86-64 with AVX2 and F16C. convert_avx512.cpp explains the arithmetic; here each step is done
+// The converting kernels for x86-64 with AVX2, F16C and FMA. convert_avx512.cpp explains the arithmetic; here each step is done
 // twice, on 8 floats.
 #if defined(__x86_64__)
 
@@ -9,12 +9,13 @@
 #include <cstdint>
 #include <immintrin.h>
 
-#define PKV_ISA __attribute__((target("avx2,f16c")))
+#define PKV_ISA __attribute__((target("avx2,f16c,fma")))
 #define PKV_INLINE PKV_ISA __attribute__((always_inline)) inline
 
 namespace pkv::tensor::cpu {
 namespace {
 
+constexpr uint64_t kUnit = 16;
 constexpr bool kStreams = true;
 
 struct Lanes {
@@ -23,6 +24,8 @@ struct Lanes {
 };
 
 PKV_INLINE __m128i get16(const std::byte *src) { return _mm_loadu_si128(reinterpret_cast<const __m128i *>(src)); }
+
+PKV_INLINE __m256i get32(const std::byte *src) { return _mm256_loadu_si256(reinterpret_cast<const __m256i *>(src)); }
 
 PKV_INLINE Lanes halves(__m128i lo, __m128i hi) { return {_mm256_cvtph_ps(lo), _mm256_cvtph_ps(hi)}; }
 PKV_INLINE Lanes halves(__m256i v) { return halves(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)); }
@@ -45,9 +48,7 @@ template <int32_t kType> PKV_INLINE Lanes load(const std::byte *src) {
         const __m256i half = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(get16(src)), 7),
                                               _mm256_set1_epi16(static_cast<int16_t>(0xBF80)));
         const __m256i nan = _mm256_cmpeq_epi16(_mm256_slli_epi16(half, 1), _mm256_set1_epi16(0x7F00));
-        const Lanes v = halves(_mm256_or_si256(half, _mm256_and_si256(nan, _mm256_set1_epi16(0x7E00))));
-        const __m256 factor = _mm256_set1_ps(256.0f);
-        return {_mm256_mul_ps(v.lo, factor), _mm256_mul_ps(v.hi, factor)};
+        return halves(_mm256_add_epi16(half, _mm256_and_si256(nan, _mm256_set1_epi16(0x4000))));
     } else if constexpr (kType == PKV_DTYPE_F8_E5M2) {
         return halves(_mm256_slli_epi16(_mm256_cvtepu8_epi16(get16(src)), 8));
     } else {
@@ -66,32 +67,38 @@ template <bool kStream> PKV_INLINE void put(std::byte *dst, __m256 v) {
             : _mm256_storeu_ps(reinterpret_cast<float *>(dst), v);
 }
 
+PKV_INLINE __m256 magnitudes(__m256 v) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }
+
 PKV_INLINE __m256 clamp(__m256 v, float most) {
     return _mm256_max_ps(_mm256_set1_ps(-most), _mm256_min_ps(_mm256_set1_ps(most), v));
 }
 
-PKV_INLINE __m256i to_bf16(__m256 v) {
+template <bool kBytes> PKV_INLINE __m256i to_bf16(__m256 v) {
     const __m256i bits = _mm256_castps_si256(v);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     const __m256i up = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
+    if constexpr (kBytes) {
+        return _mm256_srli_epi32(up, 16);
+    }
     const __m256 quiet = _mm256_or_ps(v, _mm256_castsi256_ps(_mm256_set1_epi32(0x400000)));
     const __m256 nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
     return _mm256_srli_epi32(_mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(up), quiet, nan)), 16);
 }
 
-template <int32_t kMantissa, int32_t kLeast> PKV_INLINE __m256i to_fp8(__m256 v) {
+template <int32_t kMantissa, int32_t kLeast> PKV_INLINE __m256i to_fp8(__m256 v, float most) {
     constexpr int32_t kDrop = 23 - kMantissa;
-    const __m256i bits = _mm256_castps_si256(v);
+    const __m256 magnitude = _mm256_min_ps(_mm256_set1_ps(most), magnitudes(v));
+    const __m256i bits = _mm256_castps_si256(magnitude);
     const __m256i power = _mm256_max_epi32(_mm256_and_si256(bits, _mm256_set1_epi32(0x7F800000)),
                                            _mm256_set1_epi32(kLeast << 23));
-    const __m256i magic = _mm256_add_epi32(
-        power, _mm256_set1_epi32((kDrop << 23) + ((-(kLeast << kMantissa)) & 0xFF)));
-    const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v);
-    const __m256 sum = _mm256_add_ps(magnitude, _mm256_castsi256_ps(magic));
-    const __m256i code = _mm256_add_epi32(_mm256_castps_si256(sum), _mm256_srli_epi32(power, kDrop));
-    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-    const __m256i low = _mm256_and_si256(_mm256_or_si256(code, nan), _mm256_set1_epi32(0x7F));
-    return _mm256_or_si256(low, _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80)));
+    constexpr float kOffset = static_cast<float>(-(kLeast << kMantissa) & 0xFF) / float{1 << kMantissa};
+    constexpr float kMagic = float{1 << kDrop} + kOffset;
+    const __m256 sum = _mm256_fmadd_ps(_mm256_castsi256_ps(power), _mm256_set1_ps(kMagic), magnitude);
+    constexpr int32_t kNan = 0x7F000000 | ((0x7F - (0x7F800000 >> kDrop)) & 0xFF);
+    const __m256 number = _mm256_min_ps(sum, _mm256_castsi256_ps(_mm256_set1_epi32(kNan)));
+    const __m256i code = _mm256_add_epi32(_mm256_castps_si256(number), _mm256_srli_epi32(power, kDrop));
+    const __m256i sign = _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(v), 24), _mm256_set1_epi32(0x80));
+    return _mm256_or_si256(_mm256_and_si256(code, _mm256_set1_epi32(0x7F)), sign);
 }
 
 /// NaN gives 0.
@@ -110,7 +117,7 @@ PKV_INLINE __m128i pack8(__m256i lo, __m256i hi) {
     return _mm_packus_epi16(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
 }
 
-template <int32_t kType, bool kStream> PKV_INLINE void store(std::byte *dst, const Lanes &v) {
+template <int32_t kType, bool kStream, bool kBytes> PKV_INLINE void store(std::byte *dst, const Lanes &v) {
     if constexpr (kType == PKV_DTYPE_F32) {
         put<kStream>(dst, v.lo);
         put<kStream>(dst + 32, v.hi);
@@ -119,11 +126,11 @@ template <int32_t kType, bool kStream> PKV_INLINE void store(std::byte *dst, con
         put<kStream>(dst, _mm256_cvtps_ph(v.lo, kNearest));
         put<kStream>(dst + 16, _mm256_cvtps_ph(v.hi, kNearest));
     } else if constexpr (kType == PKV_DTYPE_BF16) {
-        put<kStream>(dst, _mm256_castsi256_ps(pack16(to_bf16(v.lo), to_bf16(v.hi))));
+        put<kStream>(dst, _mm256_castsi256_ps(pack16(to_bf16<kBytes>(v.lo), to_bf16<kBytes>(v.hi))));
     } else if constexpr (kType == PKV_DTYPE_F8_E4M3) {
-        put<kStream>(dst, pack8(to_fp8<3, 121>(clamp(v.lo, 448.0f)), to_fp8<3, 121>(clamp(v.hi, 448.0f))));
+        put<kStream>(dst, pack8(to_fp8<3, 121>(v.lo, 448.0f), to_fp8<3, 121>(v.hi, 448.0f)));
     } else if constexpr (kType == PKV_DTYPE_F8_E5M2) {
-        put<kStream>(dst, pack8(to_fp8<2, 113>(clamp(v.lo, 57344.0f)), to_fp8<2, 113>(clamp(v.hi, 57344.0f))));
+        put<kStream>(dst, pack8(to_fp8<2, 113>(v.lo, 57344.0f), to_fp8<2, 113>(v.hi, 57344.0f)));
     } else {
         const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(to_int8(v.lo), to_int8(v.hi)), 0xD8);
         put<kStream>(dst, _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
@@ -138,20 +145,41 @@ PKV_INLINE Lanes over(const Lanes &a, const Lanes &b) {
     return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
 }
 
-PKV_INLINE __m256 peak8(__m256 most, __m256 v) {
-    const __m256i magnitude = _mm256_castps_si256(_mm256_andnot_ps(_mm256_set1_ps(-0.0f), v));
-    const __m256i finite = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x7F800000), magnitude);
-    return _mm256_castsi256_ps(
-        _mm256_max_epi32(_mm256_castps_si256(most), _mm256_and_si256(magnitude, finite)));
+struct Peak {
+    __m256i v;
+};
+
+template <int32_t kType> PKV_INLINE Peak peak(const Peak &most, const std::byte *src) {
+    if constexpr (kType == PKV_DTYPE_F32) {
+        const __m256i infinity = _mm256_set1_epi32(0x7F800000);
+        const Lanes v = load<kType>(src);
+        const __m256i lo = _mm256_castps_si256(magnitudes(v.lo));
+        const __m256i hi = _mm256_castps_si256(magnitudes(v.hi));
+        const __m256i finite_lo = _mm256_and_si256(lo, _mm256_cmpgt_epi32(infinity, lo));
+        const __m256i finite_hi = _mm256_and_si256(hi, _mm256_cmpgt_epi32(infinity, hi));
+        return {_mm256_max_epi32(most.v, _mm256_max_epi32(finite_lo, finite_hi))};
+    } else {
+        const __m256i infinity = _mm256_set1_epi16(kType == PKV_DTYPE_F16 ? 0x7C00 : 0x7F80);
+        const __m256i v = _mm256_and_si256(get32(src), _mm256_set1_epi16(0x7FFF));
+        return {_mm256_max_epi16(most.v, _mm256_and_si256(v, _mm256_cmpgt_epi16(infinity, v)))};
+    }
 }
 
-PKV_INLINE Lanes peak(const Lanes &most, const Lanes &v) { return {peak8(most.lo, v.lo), peak8(most.hi, v.hi)}; }
-
-PKV_INLINE float top(const Lanes &v) {
-    const __m256 eight = _mm256_max_ps(v.lo, v.hi);
-    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+template <int32_t kType> PKV_INLINE float top(const Peak &most) {
+    const __m128i lo = _mm256_castsi256_si128(most.v);
+    const __m128i hi = _mm256_extracti128_si256(most.v, 1);
+    if constexpr (kType == PKV_DTYPE_F32) {
+        __m128i v = _mm_max_epi32(lo, hi);
+        v = _mm_max_epi32(v, _mm_unpackhi_epi64(v, v));
+        v = _mm_max_epi32(v, _mm_srli_epi64(v, 32));
+        return _mm_cvtss_f32(_mm_castsi128_ps(v));
+    } else {
+        // The largest word is the smallest of the complements.
+        const __m128i ones = _mm_set1_epi32(-1);
+        const __m128i word = _mm_xor_si128(_mm_minpos_epu16(_mm_xor_si128(_mm_max_epi16(lo, hi), ones)), ones);
+        return kType == PKV_DTYPE_F16 ? _mm_cvtss_f32(_mm_cvtph_ps(word))
+                                      : _mm_cvtss_f32(_mm_castsi128_ps(_mm_slli_epi32(word, 16)));
+    }
 }
 
 } // namespace

@@ -58,6 +58,7 @@ struct Side {
             nest.stream = stream;
             if (stop < end) {
                 nest.next_src = rows.row(page_of(pages, block + 1), 0, 0);
+                nest.next_scale = scales.by_row() ? scales.row(page_of(pages, block + 1), 0) : nullptr;
             }
             convert(nest);
             t = stop;

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The body of the converting kernels, compiled once for each instruction set. The file that includes it defines
-// PKV_INLINE (always inlined, with the attribute of its instruction set), PKV_ISA (the attribute alone) and the arithmetic
-// on 16 floats at a time:
-//   Lanes                            16 floats
-//   load<type>(src)                  16 elements as floats, exactly
-//   store<type, stream>(dst, lanes)  rounded as tensor.h says; stream: past the caches, dst aligned to the bytes stored
-//   splat(f)  times(a, b)  over(a, b)
-//   peak(most, lanes)                of each lane the larger magnitude; infinities and NaN do not count
-//   top(lanes)                       the largest lane
+// PKV_INLINE (always inlined, with the attribute of its instruction set), PKV_ISA (the attribute alone), and:
+//   kUnit                            elements that are converted at a time
 //   kStreams                         whether there are stores past the caches
+//   Lanes                            kUnit floats
+//   load<type>(src)                  kUnit elements as floats, exactly; of e4m3, 1 / 256 of them
+//   store<type, stream, bytes>(dst, lanes)
+//                                    rounded as tensor.h says; stream: past the caches, dst aligned to the bytes stored;
+//                                    bytes: NaN, if any, come from 8-bit elements, so their lower halves are zeros
+//   splat(f)  times(a, b)  over(a, b)
+//   Peak                             the largest magnitudes of some elements; infinities and NaN do not count
+//   peak<type>(most, src)            those of kUnit elements more; begins with Peak{}
+//   top<type>(most)                  the largest of them
 // All of it has internal linkage: the linker must never merge the instances of two sets.
 #pragma once
 
@@ -22,30 +25,32 @@ namespace pkv::tensor::cpu {
 namespace {
 
 constexpr uint64_t kLine = 64;
-/// Elements in one load or store.
-constexpr uint64_t kUnit = 16;
 /// Elements in one step past the caches: whole lines of every type.
 constexpr uint64_t kStep = 64;
 /// How far ahead the source is fetched, in bytes and, where runs are short, in runs; as in copy_runs.h.
 constexpr uint64_t kAhead = 1024;
 constexpr uint64_t kRunsAhead = 4;
+/// Scales that are looked up, or found, at a time.
+constexpr uint64_t kScales = 8;
 
-/// What happens to a value between its load and its store.
-enum class Scaling { none, times, over };
+/// What happens to a value between its load and its store: nothing, value * scale, value * 256 * scale, value / scale.
+enum class Scaling { none, times, times_twice, over };
 
-template <Scaling kScaling> PKV_INLINE Lanes scaled(const Lanes &value, const Lanes &scale) {
-    if constexpr (kScaling == Scaling::times) {
-        return times(value, scale);
-    } else if constexpr (kScaling == Scaling::over) {
-        return over(value, scale);
-    } else {
-        return value;
-    }
-}
+/// load() gives the values divided by this.
+constexpr float load_divisor(int32_t from) { return from == PKV_DTYPE_F8_E4M3 ? 256.0f : 1.0f; }
 
 template <int32_t kFrom, int32_t kTo, Scaling kScaling, bool kStream>
 PKV_INLINE void convert_unit(std::byte *dst, const std::byte *src, const Lanes &scale) {
-    store<kTo, kStream>(dst, scaled<kScaling>(load<kFrom>(src), scale));
+    Lanes v = load<kFrom>(src);
+    if constexpr (kScaling == Scaling::times_twice) {
+        v = times(v, splat(load_divisor(kFrom)));
+    }
+    if constexpr (kScaling == Scaling::times || kScaling == Scaling::times_twice) {
+        v = times(v, scale);
+    } else if constexpr (kScaling == Scaling::over) {
+        v = over(v, scale);
+    }
+    store<kTo, kStream, is_byte(kFrom)>(dst, v);
 }
 
 /// Any number of elements with ordinary stores. The last ones, fewer than a unit, go through the stack: nothing is read
@@ -74,8 +79,10 @@ PKV_INLINE uint64_t stream_steps(std::byte *dst, const std::byte *src, uint64_t 
     for (; at + kStep <= n; at += kStep) {
         const std::byte *const from = src + at * size_of(kFrom);
         std::byte *const to = dst + at * size_of(kTo);
-        for (uint64_t line = 0; line < kStep * size_of(kFrom); line += kLine) {
-            __builtin_prefetch(from + kAhead + line);
+        if (at + kStep + kAhead / size_of(kFrom) <= n) {
+            for (uint64_t line = 0; line < kStep * size_of(kFrom); line += kLine) {
+                __builtin_prefetch(from + kAhead + line);
+            }
         }
         for (uint64_t i = 0; i < kStep; i += kUnit) {
             convert_unit<kFrom, kTo, kScaling, true>(to + i * size_of(kTo), from + i * size_of(kFrom), scale);
@@ -109,20 +116,18 @@ PKV_INLINE void convert_run(std::byte *dst, const std::byte *src, uint64_t n, co
 }
 
 /// The largest finite magnitude.
-template <int32_t kFrom> PKV_ISA float find_peak(const std::byte *src, uint64_t n) {
-    Lanes a = splat(0.0f);
-    Lanes b = a;
+template <int32_t kFrom> PKV_INLINE float find_peak(const std::byte *src, uint64_t n) {
+    Peak most{};
     uint64_t at = 0;
-    for (; at + 2 * kUnit <= n; at += 2 * kUnit) {
-        a = peak(a, load<kFrom>(src + at * size_of(kFrom)));
-        b = peak(b, load<kFrom>(src + (at + kUnit) * size_of(kFrom)));
+    for (; at + kUnit <= n; at += kUnit) {
+        most = peak<kFrom>(most, src + at * size_of(kFrom));
     }
-    for (; at < n; at += kUnit) {
+    if (at < n) {
         alignas(kLine) std::byte in[kUnit * sizeof(float)] = {};
-        std::memcpy(in, src + at * size_of(kFrom), std::min(n - at, kUnit) * size_of(kFrom));
-        a = peak(a, load<kFrom>(in));
+        std::memcpy(in, src + at * size_of(kFrom), (n - at) * size_of(kFrom));
+        most = peak<kFrom>(most, in);
     }
-    return top(peak(a, b));
+    return top<kFrom>(most);
 }
 
 /// The scale that maps a row's largest magnitude to the type's. Not below the smallest normal number.
@@ -146,6 +151,45 @@ PKV_INLINE void prefetch_run(const ConvertNest &nest, uint64_t bytes, uint64_t o
     }
 }
 
+/// One run with its scale.
+template <int32_t kFrom, int32_t kTo>
+PKV_INLINE void convert_scaled(std::byte *dst, const std::byte *src, uint64_t n, float scale, bool stream) {
+    if constexpr (is_byte(kTo)) {
+        if (scale == 1.0f) {
+            convert_run<kFrom, kTo, Scaling::none>(dst, src, n, splat(1.0f), stream);
+        } else {
+            convert_run<kFrom, kTo, Scaling::over>(dst, src, n, splat(scale), stream);
+        }
+    } else if constexpr (is_byte(kFrom)) {
+        constexpr float kDivisor = load_divisor(kFrom);
+        if (kDivisor != 1.0f && scale > FLT_MAX / kDivisor) {
+            convert_run<kFrom, kTo, Scaling::times_twice>(dst, src, n, splat(scale), stream);
+        } else {
+            convert_run<kFrom, kTo, Scaling::times>(dst, src, n, splat(scale * kDivisor), stream);
+        }
+    } else {
+        convert_run<kFrom, kTo, Scaling::none>(dst, src, n, splat(1.0f), stream);
+    }
+}
+
+/// The scales of `count` runs: those that are given, or those that are found, which are stored.
+template <int32_t kFrom, int32_t kTo>
+PKV_INLINE void get_scales(float *scales, const ConvertNest &nest, const std::byte *src, uint64_t at, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i, src += nest.inner_src, at += nest.inner_scale) {
+        scales[i] = 1.0f;
+        if constexpr (is_byte(kTo)) {
+            if (nest.found != nullptr) {
+                scales[i] = scale_for<kTo>(find_peak<kFrom>(src, nest.elements));
+                std::memcpy(nest.found + at, &scales[i], sizeof(float));
+                continue;
+            }
+        }
+        if (nest.scale != nullptr) {
+            std::memcpy(&scales[i], nest.scale + at, sizeof(float));
+        }
+    }
+}
+
 template <int32_t kFrom, int32_t kTo> PKV_ISA void convert_nest(const ConvertNest &given) {
     const ConvertNest nest = given; // the stores below could change `given`, for all that the compiler knows
     const uint64_t ahead = std::min(nest.elements * size_of(kFrom), kAhead);
@@ -154,30 +198,24 @@ template <int32_t kFrom, int32_t kTo> PKV_ISA void convert_nest(const ConvertNes
             __builtin_prefetch(nest.next_src + at);
         }
     }
-    const Lanes one = splat(1.0f);
+    if (nest.next_scale != nullptr) {
+        const uint64_t last = (nest.outer - 1) * nest.outer_scale + (nest.inner - 1) * nest.inner_scale;
+        for (uint64_t at = 0; at <= last; at += kLine) {
+            __builtin_prefetch(nest.next_scale + at, 1);
+        }
+    }
     for (uint64_t o = 0; o < nest.outer; ++o) {
+        // A few scales at a time, before they are needed: one that is found takes long, but several do at once.
+        float scales[kScales];
         for (uint64_t i = 0; i < nest.inner; ++i) {
             std::byte *const dst = nest.dst + o * nest.outer_dst + i * nest.inner_dst;
             const std::byte *const src = nest.src + o * nest.outer_src + i * nest.inner_src;
-            prefetch_run(nest, ahead, o, i);
-            if constexpr (is_flat(kFrom) && is_flat(kTo)) {
-                convert_run<kFrom, kTo, Scaling::none>(dst, src, nest.elements, one, nest.stream);
-            } else {
-                const uint64_t scale_at = o * nest.outer_scale + i * nest.inner_scale;
-                float scale = 1.0f;
-                if (is_byte(kTo) && nest.found != nullptr) {
-                    scale = scale_for<kTo>(find_peak<kFrom>(src, nest.elements));
-                    std::memcpy(nest.found + scale_at, &scale, sizeof(scale));
-                } else if (nest.scale != nullptr) {
-                    std::memcpy(&scale, nest.scale + scale_at, sizeof(scale));
-                }
-                constexpr Scaling kScaling = is_byte(kTo) ? Scaling::over : Scaling::times;
-                if (scale == 1.0f) {
-                    convert_run<kFrom, kTo, Scaling::none>(dst, src, nest.elements, one, nest.stream);
-                } else {
-                    convert_run<kFrom, kTo, kScaling>(dst, src, nest.elements, splat(scale), nest.stream);
-                }
+            if (i % kScales == 0) {
+                get_scales<kFrom, kTo>(scales, nest, src, o * nest.outer_scale + i * nest.inner_scale,
+                                       std::min(kScales, nest.inner - i));
             }
+            prefetch_run(nest, ahead, o, i);
+            convert_scaled<kFrom, kTo>(dst, src, nest.elements, scales[i % kScales], nest.stream);
         }
     }
 }

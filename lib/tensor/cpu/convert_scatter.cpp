@@ -58,6 +58,7 @@ struct Side {
                 nest.found = scales.row(run.unit, run.token);
             }
             run = find_run(units, slots, run.first + run.tokens, part);
+            nest.next_scale = scales.by_row() && run.tokens != 0 ? scales.row(run.unit, run.token) : nullptr;
             convert(nest);
         }
     }
