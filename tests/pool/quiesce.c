@@ -317,7 +317,7 @@ static void two_destructions_at_once_are_both_busy(void **state) {
     assert_int_equal(both[0].not_busy + both[1].not_busy, 0); /* a call was inside all the time */
 }
 
-/* ---- poison: pages that become free are written ---- */
+/* ---- poison is for memory of the pool's own ---- */
 
 static void *alloc_and_release(void *argument) {
     pkv_pool *pool = argument;
@@ -341,8 +341,16 @@ static void destroy_while_pages_are_poisoned(void) {
     }
 }
 
-static void a_call_that_poisons_freed_pages_is_at_work_on_them(void **state) {
+static void a_pool_that_poisons_leaves_the_callers_memory_alone(void **state) {
     (void)state;
+    own_pool own = make_own(1, PKV_DEBUG_POISON);
+    memset(own.memory, 0x5A, own.size);
+    pkv_page pages[num_pages];
+    assert_ok(pkv_pool_alloc(own.pool, 0, num_pages, pages));
+    release_pages(own.pool, pages, num_pages);
+    for (uint64_t i = 0; i < own.size; ++i) assert_int_equal(own.memory[i], 0x5A);
+    end_pool(own.pool);
+    end_own(&own);
     in_child(destroy_while_pages_are_poisoned);
 }
 
@@ -366,7 +374,7 @@ int main(void) {
         cmocka_unit_test(after_destroy_no_byte_is_touched),
         cmocka_unit_test(a_destroy_that_is_busy_disturbs_no_other_call),
         cmocka_unit_test(two_destructions_at_once_are_both_busy),
-        cmocka_unit_test(a_call_that_poisons_freed_pages_is_at_work_on_them),
+        cmocka_unit_test(a_pool_that_poisons_leaves_the_callers_memory_alone),
         cmocka_unit_test(tables_of_a_destroyed_pool_touch_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
