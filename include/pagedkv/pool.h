@@ -174,7 +174,8 @@ typedef struct pkv_layer_layout {
  *  Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_pool_layout(pkv_pool *pool, uint32_t group, uint32_t layer, pkv_layer_layout *layout);
 
-/** The aux_bytes of a page: bytes for the caller's own use, copied with the page, zero in a new pool.
+/** The aux_bytes of a page: bytes for the caller's own use, zero in a new pool, copied where the library copies a whole
+ *  page (copy on write, pkv_pool_copy_pages), not with a part of one.
  *  @param address  out; valid as long as the pool or one of its tables lives
  *  @return PKV_OK; PKV_ERR_INVALID for an id out of range or a group without aux bytes; PKV_ERR_HANDLE
  *  Thread-safe. Since 0.1. */

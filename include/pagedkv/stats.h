@@ -31,7 +31,7 @@ typedef struct pkv_pool_stats {
     uint64_t cached_pages;
     uint64_t quarantined_pages;   /**< waiting for a transfer that may still write into them; 0 without tiers */
     uint64_t tables;              /**< live tables of the pool */
-    uint64_t namespaces;          /**< namespaces with blocks or tables */
+    uint64_t namespaces;          /**< namespaces with blocks, tables or a default retention */
     uint64_t index_blocks;        /**< blocks in the prefix index */
     uint64_t page_bytes;          /**< K and V bytes of a page over its layers: page_tokens * layers * heads *
                                        (k row + v row), without gaps between pages */

@@ -28,9 +28,10 @@ extern "C" {
  *  - to f16: values past ±65504 become infinity, as by the hardware's conversion; NaN stays NaN
  *  - to int8: nearest, ties to even, saturating at ±127; NaN becomes 0
  *  - with scales (pkv_group_options.scales): stored = convert(value / scale), value = stored * scale, in f32. For
- *    PKV_SCALES_TOKEN_HEAD the scale of a row is its largest finite magnitude / (448, 57344 or 127), 1 for a row of zeros
+ *    PKV_SCALES_TOKEN_HEAD the scale of a row is its largest finite magnitude / (448, 57344 or 127), 1 for a row of zeros,
+ *    and never below FLT_MIN
  *  - a row that is written in the group's own type is taken as it is: no scale is applied, and PKV_SCALES_TOKEN_HEAD does
- *    not take such rows */
+ *    not take such rows (PKV_ERR_UNSUPPORTED). Gathered in the group's own type, rows come as they are stored */
 
 /* Order inside one layer of one page. */
 #define PKV_LAYOUT_NHD 0 /**< [page_tokens, heads, head_dim] */

@@ -285,6 +285,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     void set_pinned(prefix::NodeId node, bool pinned) PKV_REQUIRES(mutex_);
     void relist(prefix::NodeId node) PKV_REQUIRES(mutex_);
     void reserve_timers(uint64_t more) PKV_REQUIRES(mutex_);
+    bool is_stale(const Timer &timer) PKV_REQUIRES(mutex_);
     void expire() PKV_REQUIRES(mutex_);
 
     uint32_t page_tokens_ = 0;

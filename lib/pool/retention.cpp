@@ -38,8 +38,19 @@ void Pool::set_pinned(NodeId node, bool pinned) {
     }
 }
 
+/// Makes room for more timers. Stale ones are thrown out first, so that setting a retention again and again takes no more
+/// memory than there are blocks with one.
 void Pool::reserve_timers(uint64_t more) {
-    if (timers_.size() + more > timers_.capacity()) timers_.reserve(std::max(timers_.size() + more, timers_.capacity() * 2));
+    if (timers_.size() + more <= timers_.capacity()) return;
+    const auto stale = [this](const Timer &timer) PKV_REQUIRES(mutex_) { return is_stale(timer); };
+    timers_.erase(std::remove_if(timers_.begin(), timers_.end(), stale), timers_.end());
+    std::make_heap(timers_.begin(), timers_.end(), std::greater<>());
+    const uint64_t wanted = timers_.size() + more;
+    if (wanted > timers_.capacity() / 2) timers_.reserve(wanted * 2);
+}
+
+bool Pool::is_stale(const Timer &timer) {
+    return index_.node(timer.node).generation != timer.generation || index_.timer(timer.node) != timer.timer;
 }
 
 /// Room for a timer was reserved.
@@ -73,8 +84,7 @@ void Pool::expire() {
         const Timer timer = timers_.front();
         std::pop_heap(timers_.begin(), timers_.end(), std::greater<>());
         timers_.pop_back();
-        const prefix::Node &node = index_.node(timer.node);
-        if (node.generation != timer.generation || index_.timer(timer.node) != timer.timer) continue;
+        if (is_stale(timer)) continue;
         ++counters_.expired_blocks;
         apply_retention(timer.node, pkv_retention PKV_RETENTION_INIT, now);
     }

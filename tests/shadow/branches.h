@@ -32,6 +32,27 @@ static void window_table(shadow *s, int index) {
 
 enum { most_drafts = 24 };
 
+/* Media among the drafts stay with the first of their tokens that is accepted, and go where none is. */
+static void move_media(const model_table *t, uint64_t num, const uint64_t *positions, model_prompt *after) {
+    after->num_media = 0;
+    for (int i = 0; i < t->sequence.num_media; ++i) {
+        model_media media = t->sequence.media[i];
+        uint64_t first = 0;
+        uint64_t inside = 0;
+        for (uint64_t j = num; j-- > 0;) {
+            if (positions[j] < media.position || positions[j] - media.position >= media.num_tokens) continue;
+            first = j;
+            ++inside;
+        }
+        if (media.position >= t->committed) {
+            if (inside == 0) continue;
+            media.position = t->committed + first;
+            media.num_tokens = inside;
+        }
+        after->media[after->num_media++] = media;
+    }
+}
+
 /* What the sequence is once drafts are accepted: what is named of it comes with them, the rest is new. */
 static void sequence_after(shadow *s, const model_table *t, uint64_t num, const uint64_t *positions,
                            model_prompt *after) {
@@ -43,6 +64,7 @@ static void sequence_after(shadow *s, const model_table *t, uint64_t num, const 
     }
     if (after->num_tokens > t->committed) after->num_tokens = t->committed;
     if (after->num_tokens < named) after->num_tokens = named;
+    move_media(t, num, positions, after);
     model_drop_media_from(after, named);
     model_tag(after);
     extend(s, after, t->committed + num);

@@ -22,7 +22,7 @@ static uint64_t number_from(const char *variable, uint64_t otherwise) {
     return value != NULL && *value != 0 ? strtoull(value, NULL, 0) : otherwise;
 }
 
-/* One layer group. The first one that is asked for as `full` is of full attention: it bounds the number of blocks. */
+/* One layer group; one asked for as `full` is of full attention. */
 static pkv_group_options random_group(shadow *s, uint64_t num_pages, bool full) {
     pkv_group_options group = PKV_GROUP_OPTIONS_INIT;
     group.num_pages = num_pages;
@@ -40,7 +40,7 @@ static pkv_group_options random_group(shadow *s, uint64_t num_pages, bool full) 
         group.v_head_dim = percent(s, 20) ? 0 : 5;
     }
     if (percent(s, 30)) group.max_cached_pages = 1 + below(s, num_pages);
-    if (!full && percent(s, 80)) {
+    if (s->windows_alone || (!full && percent(s, 80))) {
         group.attention = PKV_ATTENTION_WINDOW;
         group.window = 1 + (uint32_t)below(s, 5 * s->options.page_tokens);
         if (percent(s, 50)) group.sinks = (uint32_t)below(s, 2 * s->options.page_tokens + 1);
@@ -50,7 +50,8 @@ static pkv_group_options random_group(shadow *s, uint64_t num_pages, bool full) 
 
 static void choose_groups(shadow *s, uint64_t num_pages) {
     const uint32_t num_groups = percent(s, 40) ? 1 : 2 + (uint32_t)below(s, model_max_groups - 1);
-    const uint32_t full = (uint32_t)below(s, num_groups);
+    s->windows_alone = num_pages >= 100 && percent(s, 25);
+    const uint32_t full = s->windows_alone ? UINT32_MAX : (uint32_t)below(s, num_groups);
     const uint64_t ids = below(s, 100);
     s->options.num_groups = num_groups;
     s->m = model_create(s->options.page_tokens, num_groups);
@@ -180,7 +181,21 @@ static const operation operations[] = {
 };
 enum { num_operations = sizeof operations / sizeof *operations };
 
+/* Without a group of full attention, blocks without pages can pile up before those that have one. The model has room for
+ * as many as there are pages: they are cleared away before a step could pass that. */
+static bool clear_away(shadow *s) {
+    enum { most_new = (batch_rows + 2) * 11 };
+    uint64_t room = 0;
+    if (!s->windows_alone) return false;
+    for (uint32_t group = 0; group < s->m->num_groups; ++group) room += s->m->groups[group].num_pages;
+    for (int i = 0; i < s->m->num_nodes; ++i) room -= s->m->nodes[i].used;
+    if (room >= most_new) return false;
+    clear_namespaces(s, -1);
+    return true;
+}
+
 static void step(shadow *s) {
+    if (clear_away(s)) return;
     if (hold_enough(s) && percent(s, 40)) {
         release_some(s);
         return;

@@ -64,7 +64,7 @@ static bool has_or_gets_block(shadow *s, uint32_t group, pkv_page page, const mo
     return true;
 }
 
-/* Blocks that hang on window pages alone, of which the index has room for as many as there are such pages. */
+/* Blocks that hang on window pages alone, of which the model has room for as many as there are such pages. */
 static bool room_for_blocks(const shadow *s, uint64_t more) {
     uint64_t alone = 0;
     uint64_t room = 0;
@@ -119,15 +119,16 @@ static void publish_some(shadow *s) {
     if (status == PKV_OK) same_pages(s, got, expected, num, "owners");
 }
 
-static void clear_some(shadow *s) {
+static void clear_namespaces(shadow *s, int ns) {
     pkv_clear_result got = PKV_CLEAR_RESULT_INIT;
     pkv_clear_result expected = PKV_CLEAR_RESULT_INIT;
-    const int ns = percent(s, 40) ? -1 : (int)below(s, num_namespaces);
     note(s, "clear namespace %d", ns);
     assert_ok(ns < 0 ? pkv_pool_clear_all(s->pool, &got) : pkv_pool_clear(s->pool, namespace_of(ns), &got));
     model_clear(s->m, ns, &expected);
     same_number(s, got.freed, expected.freed, "freed by clear");
     same_number(s, got.held, expected.held, "held after clear");
 }
+
+static void clear_some(shadow *s) { clear_namespaces(s, percent(s, 40) ? -1 : (int)below(s, num_namespaces)); }
 
 #endif

@@ -45,6 +45,7 @@ typedef struct {
     int max_tables;
     uint64_t max_tokens; /* of a sequence */
     bool equal_keys;
+    bool windows_alone; /* no group is of full attention */
     bool undetermined; /* the order of eviction is not promised here, and does not show: the run ends */
 
     pkv_batch *batch;

@@ -28,16 +28,28 @@ void model_drop_root(model *m, int root) {
     m->free_roots[m->num_free_roots++] = root;
 }
 
-void model_clear(model *m, int ns, pkv_clear_result *result) {
-    for (int root = 0; root < m->num_roots; ++root) {
-        if (!m->roots[root].used || m->roots[root].dead || (ns >= 0 && m->roots[root].ns != ns)) continue;
-        m->events[m->num_events++] = (model_event){PKV_EVENT_CLEARED, 0, model_root_tag(m->roots[root].ns), 0, 0};
-        m->roots[root].dead = true;
-        m->clearing = true;
-        model_drop_below(m, root, -1, result);
-        m->clearing = false;
-        model_drop_root(m, root);
+static void clear_root(model *m, int root, pkv_clear_result *result) {
+    const model_root old = m->roots[root];
+    m->events[m->num_events++] = (model_event){PKV_EVENT_CLEARED, 0, model_root_tag(old.ns), 0, 0};
+    /* Tables keep the namespace that they know, and publish nothing more there; its retention goes on without them. */
+    m->roots[root].dead = old.references > 0;
+    if (old.references > 0 && old.has_retention) {
+        const int fresh = model_find_or_make_root(m, old.ns);
+        m->roots[fresh].has_retention = true;
+        m->roots[fresh].retention = old.retention;
     }
+    m->clearing = true;
+    model_drop_below(m, root, -1, result);
+    m->clearing = false;
+    model_drop_root(m, root);
+}
+
+void model_clear(model *m, int ns, pkv_clear_result *result) {
+    bool there[model_max_tables * 4] = {false};
+    for (int root = 0; root < m->num_roots; ++root)
+        there[root] = m->roots[root].used && !m->roots[root].dead && (ns < 0 || m->roots[root].ns == ns);
+    for (int root = 0; root < model_max_tables * 4; ++root)
+        if (there[root]) clear_root(m, root, result);
     m->stats.cleared_pages += result->freed;
 }
 

@@ -270,7 +270,12 @@ pkv_status model_table_set_retention(model *m, model_table *t, uint64_t first, u
     if (t->num_ranges == model_max_ranges) return PKV_ERR_LIMIT;
     const uint64_t end = num_tokens > UINT64_MAX - first ? UINT64_MAX : first + num_tokens;
     t->ranges[t->num_ranges++] = (model_range){first, end, *retention};
-    if (t->published == 0 || !m->nodes[t->node].used || m->nodes[t->node].serial != t->node_serial) return PKV_OK;
+    if (first / m->page_tokens >= t->published || m->roots[t->root].dead) return PKV_OK;
+    if (!m->nodes[t->node].used || m->nodes[t->node].serial != t->node_serial) { /* its end went: what is left of it */
+        const uint64_t published = t->published * m->page_tokens;
+        model_set_retention(m, &t->sequence, first, min_of(end, published) - first, retention);
+        return PKV_OK;
+    }
     for (int node = t->node; node >= 0; node = m->nodes[node].parent) {
         const uint64_t begin = m->nodes[node].block * m->page_tokens;
         if (begin + m->page_tokens > first && begin < end) model_apply_retention(m, node, retention);
