@@ -23,13 +23,13 @@ extern "C" {
 #define PKV_DTYPE_OPAQUE 7 /**< rows of row_bytes bytes, for example of a block-quantised format */
 
 /* Conversions. Rows of f32, f16 and bf16 become each other and fp8 or int8, and back; opaque rows convert to nothing.
- *  - to a narrower float: round to nearest, ties to even; to fp8 saturating at the largest finite value (±448, ±57344),
- *    infinities too; NaN stays NaN, with its sign
- *  - to f16: values past ±65504 become infinity, as by the hardware's conversion; NaN stays NaN
- *  - to int8: nearest, ties to even, saturating at ±127; NaN becomes 0
+ *  - to a narrower float: round to nearest, ties to even; to fp8 saturating at the largest finite value (+-448, +-57344),
+ *    infinities too. NaN stays NaN with its sign (0x7f or 0xff in both fp8 types; payloads are not kept)
+ *  - to f16: values past +-65504 become infinity, as by the hardware's conversion
+ *  - to int8: nearest, ties to even, saturating at +-127; NaN becomes 0
  *  - with scales (pkv_group_options.scales): stored = convert(value / scale), value = stored * scale, in f32. For
- *    PKV_SCALES_TOKEN_HEAD the scale of a row is its largest finite magnitude / (448, 57344 or 127), 1 for a row of zeros,
- *    and never below FLT_MIN
+ *    PKV_SCALES_TOKEN_HEAD the scale of a row is its largest finite magnitude / (448, 57344 or 127), never below FLT_MIN,
+ *    and 1 for a row of zeros
  *  - a row that is written in the group's own type is taken as it is: no scale is applied, and PKV_SCALES_TOKEN_HEAD does
  *    not take such rows (PKV_ERR_UNSUPPORTED). Gathered in the group's own type, rows come as they are stored */
 

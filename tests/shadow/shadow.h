@@ -46,7 +46,7 @@ typedef struct {
     uint64_t max_tokens; /* of a sequence */
     bool equal_keys;
     bool windows_alone; /* no group is of full attention */
-    bool undetermined; /* the order of eviction is not promised here, and does not show: the run ends */
+    bool undetermined;  /* the order of eviction is not promised here, and does not show: the run ends */
 
     pkv_batch *batch;
     uint64_t batch_tokens;

@@ -221,14 +221,17 @@ static pkv_page victim(const model_group *g) {
     return best;
 }
 
-/* In one group of full attention and without retention, age decides among the leaves. */
-static void look_at_age(model *m, pkv_page page) {
-    const model_group *g = &m->groups[0];
-    if (m->num_groups > 1 || g->window != 0 || m->retained) return;
-    for (pkv_page other = 0; (uint64_t)other < g->num_pages; ++other)
-        if (model_cached(g, other) && m->nodes[g->pages[other].node].children == 0 &&
-            g->pages[other].released < g->pages[page].released)
-            m->wrong_victim = true;
+/* Whether a page may be the next victim: no leaf that is evictable comes before it by priority, and then by age. */
+static void look_at_order(model *m, uint32_t group, pkv_page page) {
+    const model_group *g = &m->groups[group];
+    const uint32_t priority = m->nodes[g->pages[page].node].priority;
+    if (g->window != 0) return;
+    for (pkv_page other = 0; (uint64_t)other < g->num_pages; ++other) {
+        if (!model_cached(g, other)) continue;
+        const model_node *node = &m->nodes[g->pages[other].node];
+        if (node->children > 0 || node->kept || node->priority > priority) continue;
+        if (node->priority < priority || g->pages[other].released < g->pages[page].released) m->wrong_victim = true;
+    }
 }
 
 static bool is_above(const model *m, int node, int below) {
@@ -259,7 +262,7 @@ static pkv_page evict_one(model *m, uint32_t group) {
     pkv_page page;
     while ((page = victim(g)) != PKV_NO_PAGE && g->window == 0 && m->nodes[g->pages[page].node].children > 0)
         g->pages[page].list = list_parked;
-    if (page != PKV_NO_PAGE) look_at_age(m, page);
+    if (page != PKV_NO_PAGE) look_at_order(m, group, page);
     const bool fallback = page == PKV_NO_PAGE;
     if (fallback) page = choose_parked(m, group);
     const int node = g->pages[page].node;

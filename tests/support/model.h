@@ -56,7 +56,7 @@ typedef struct {
     model_list list;
     uint32_t priority;
     int64_t order;     /* in its list */
-    uint64_t released; /* when its count became 0 */
+    uint64_t released; /* when its count became 0, or its retention changed */
 } model_page;
 
 typedef struct {
@@ -143,7 +143,6 @@ typedef struct model {
     uint32_t num_groups;
     model_group groups[model_max_groups];
     uint64_t clock;
-    bool retained;     /* pkv_retention was used: age alone decides no more */
     bool wrong_victim; /* the model's own order was not by age where it has to be */
     model_node nodes[model_max_nodes];
     int num_nodes; /* slots below this one were in use */

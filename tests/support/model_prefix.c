@@ -256,7 +256,8 @@ static bool is_kept(const model *m, int node) {
     return false;
 }
 
-/* Cached pages of a block whose retention has changed. Passed and parked ones keep their place, unless they are pinned. */
+/* Cached pages of a block whose retention has changed. It counts as released now. What a window has passed
+ * stays first, unless it is pinned. */
 static void relist(model *m, int node) {
     const model_node *item = &m->nodes[node];
     for (uint32_t group = 0; group < m->num_groups; ++group) {
@@ -264,10 +265,11 @@ static void relist(model *m, int node) {
         model_page *page = &m->groups[group].pages[item->pages[group]];
         if (item->kept) {
             page->list = list_pinned;
-        } else if (page->list == list_pinned || (page->list == list_ordinary && page->priority != item->priority)) {
+        } else if (page->list == list_pinned || (page->list != list_passed && page->priority != item->priority)) {
             page->list = list_ordinary;
             page->priority = item->priority;
             page->order = (int64_t)++m->clock;
+            page->released = m->clock;
         }
     }
 }
@@ -282,7 +284,6 @@ void model_set_pinned(model *m, int node, bool pinned) {
 }
 
 void model_apply_retention(model *m, int node, const pkv_retention *retention) {
-    m->retained = true;
     m->nodes[node].priority = retention->priority;
     model_set_pinned(m, node, retention->pin != 0);
     relist(m, node);

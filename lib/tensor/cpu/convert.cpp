@@ -41,8 +41,6 @@ const Converters &converters() {
 
 } // namespace cpu
 
-bool converts(int32_t stored, int32_t flat) {
-    return cpu::is_flat(flat) && cpu::has_conversion(flat, stored);
-}
+bool converts(int32_t stored, int32_t flat) { return cpu::is_flat(flat) && cpu::has_conversion(flat, stored); }
 
 } // namespace pkv::tensor

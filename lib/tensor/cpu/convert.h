@@ -12,8 +12,8 @@
 
 namespace pkv::tensor::cpu {
 
-/// outer x inner runs of `elements` neighbouring elements each. Runs do not overlap between the two sides. A run has one
-/// scale: read from `scale`, or found and stored at `found`; with neither it is 1.
+/// outer x inner runs of `elements` neighbouring elements each. Runs do not overlap between the two sides. A run has
+/// one scale: read from `scale`, or found and stored at `found`; with neither it is 1.
 struct ConvertNest {
     std::byte *dst = nullptr;
     const std::byte *src = nullptr;
@@ -28,9 +28,9 @@ struct ConvertNest {
     uint64_t outer_dst = 0;
     uint64_t outer_src = 0;
     uint64_t outer_scale = 0;
-    const std::byte *next_src = nullptr; ///< where the next nest will read, if that is no neighbour: a hint
+    const std::byte *next_src = nullptr;   ///< where the next nest will read, if that is no neighbour: a hint
     const std::byte *next_scale = nullptr; ///< the same of its scales, where each run has one
-    bool stream = false;                 ///< full cache lines bypass the caches; drain() before others may read
+    bool stream = false;                   ///< full cache lines bypass the caches; drain() before others may read
 };
 
 using ConvertFn = void (*)(const ConvertNest &nest);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The converting kernels for x86-64 with AVX2, F16C and FMA. convert_avx512.cpp explains the arithmetic; here each step is done
-// twice, on 8 floats.
+// The converting kernels for x86-64 with AVX2, F16C and FMA. convert_avx512.cpp explains the arithmetic; here each step
+// is done on 8 floats.
 #if defined(__x86_64__)
 
 #include <pagedkv/tensor.h>
@@ -30,9 +30,7 @@ PKV_INLINE __m256i get32(const std::byte *src) { return _mm256_loadu_si256(reint
 PKV_INLINE Lanes halves(__m128i lo, __m128i hi) { return {_mm256_cvtph_ps(lo), _mm256_cvtph_ps(hi)}; }
 PKV_INLINE Lanes halves(__m256i v) { return halves(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)); }
 
-PKV_INLINE __m256 upper(__m128i v) {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16));
-}
+PKV_INLINE __m256 upper(__m128i v) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16)); }
 
 PKV_INLINE __m256 integers(__m128i v) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)); }
 
@@ -63,8 +61,7 @@ template <bool kStream> PKV_INLINE void put(std::byte *dst, __m128i v) {
 }
 
 template <bool kStream> PKV_INLINE void put(std::byte *dst, __m256 v) {
-    kStream ? _mm256_stream_ps(reinterpret_cast<float *>(dst), v)
-            : _mm256_storeu_ps(reinterpret_cast<float *>(dst), v);
+    kStream ? _mm256_stream_ps(reinterpret_cast<float *>(dst), v) : _mm256_storeu_ps(reinterpret_cast<float *>(dst), v);
 }
 
 PKV_INLINE __m256 magnitudes(__m256 v) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }
@@ -89,8 +86,8 @@ template <int32_t kMantissa, int32_t kLeast> PKV_INLINE __m256i to_fp8(__m256 v,
     constexpr int32_t kDrop = 23 - kMantissa;
     const __m256 magnitude = _mm256_min_ps(_mm256_set1_ps(most), magnitudes(v));
     const __m256i bits = _mm256_castps_si256(magnitude);
-    const __m256i power = _mm256_max_epi32(_mm256_and_si256(bits, _mm256_set1_epi32(0x7F800000)),
-                                           _mm256_set1_epi32(kLeast << 23));
+    const __m256i power =
+        _mm256_max_epi32(_mm256_and_si256(bits, _mm256_set1_epi32(0x7F800000)), _mm256_set1_epi32(kLeast << 23));
     constexpr float kOffset = static_cast<float>(-(kLeast << kMantissa) & 0xFF) / float{1 << kMantissa};
     constexpr float kMagic = float{1 << kDrop} + kOffset;
     const __m256 sum = _mm256_fmadd_ps(_mm256_castsi256_ps(power), _mm256_set1_ps(kMagic), magnitude);
@@ -141,9 +138,7 @@ PKV_INLINE Lanes splat(float f) { return {_mm256_set1_ps(f), _mm256_set1_ps(f)};
 PKV_INLINE Lanes times(const Lanes &a, const Lanes &b) {
     return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
 }
-PKV_INLINE Lanes over(const Lanes &a, const Lanes &b) {
-    return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
-}
+PKV_INLINE Lanes over(const Lanes &a, const Lanes &b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
 
 struct Peak {
     __m256i v;

@@ -112,8 +112,8 @@ template <bool kBytes> PKV_INLINE __m512i to_bf16(__m512 v) {
     return _mm512_mask_or_epi32(even, nan, ints(v), _mm512_set1_epi32(0x400000));
 }
 
-/// fp8 with kMantissa bits of fraction, in the lowest 7 bits and without the sign. kLeast is the exponent, as a float's, of
-/// the smallest normal number; `most` is the largest finite one.
+/// fp8 with kMantissa bits of fraction, in the lowest 7 bits, without the sign. kLeast is the exponent, as a float's,
+/// of the smallest normal number; `most` is the largest finite one.
 template <int32_t kMantissa, int32_t kLeast> PKV_INLINE __m512i to_fp8(__m512 v, float most) {
     constexpr int32_t kDrop = 23 - kMantissa;
     const __m512 magnitude = _mm512_min_ps(_mm512_set1_ps(most), _mm512_abs_ps(v)); // NaN stays
@@ -170,9 +170,7 @@ PKV_INLINE Lanes splat(float f) { return {_mm512_set1_ps(f), _mm512_set1_ps(f)};
 PKV_INLINE Lanes times(const Lanes &a, const Lanes &b) {
     return {_mm512_mul_ps(a.lo, b.lo), _mm512_mul_ps(a.hi, b.hi)};
 }
-PKV_INLINE Lanes over(const Lanes &a, const Lanes &b) {
-    return {_mm512_div_ps(a.lo, b.lo), _mm512_div_ps(a.hi, b.hi)};
-}
+PKV_INLINE Lanes over(const Lanes &a, const Lanes &b) { return {_mm512_div_ps(a.lo, b.lo), _mm512_div_ps(a.hi, b.hi)}; }
 
 /// Magnitudes are ordered as integers: of f32 in 16 lanes, of the 16-bit types in 32.
 struct Peak {

@@ -24,18 +24,18 @@ struct Side {
 
     Side(const PagedRows &paged, const FlatRows &given, const RowScales &row_scales, uint64_t elements,
          const Conversion &types)
-        : rows(paged), flat(given), scales(row_scales, types.stored),
-          shape{.elements = elements,
-                .heads = paged.heads,
-                .dst_size = cpu::size_of(types.flat),
-                .src_size = cpu::size_of(types.stored),
-                .dst_token = given.token_stride,
-                .dst_head = given.head_stride,
-                .src_token = paged.strides.token,
-                .src_head = paged.strides.head,
-                .scale_token = scales.token,
-                .scale_head = scales.head,
-                .heads_inside = given.head_stride <= given.token_stride},
+        : rows(paged), flat(given),
+          scales(row_scales, types.stored), shape{.elements = elements,
+                                                  .heads = paged.heads,
+                                                  .dst_size = cpu::size_of(types.flat),
+                                                  .src_size = cpu::size_of(types.stored),
+                                                  .dst_token = given.token_stride,
+                                                  .dst_head = given.head_stride,
+                                                  .src_token = paged.strides.token,
+                                                  .src_head = paged.strides.head,
+                                                  .scale_token = scales.token,
+                                                  .scale_head = scales.head,
+                                                  .heads_inside = given.head_stride <= given.token_stride},
           linear(paged.strides.page == paged.page_tokens * paged.strides.token && shape.tokens_merge()) {}
 
     /// Tokens [begin, end) of the sequence; row 0 is token `first`.
@@ -74,8 +74,8 @@ void gather_converted(const LayerRows &layer, const Conversion &conversion, cons
                       uint64_t count, const FlatRows &k, const FlatRows &v, Workers *workers) {
     const bool with_k = conversion.k_elements != 0 && k.base != nullptr;
     const bool with_v = conversion.v_elements != 0 && v.base != nullptr;
-    const uint64_t token_elements = (with_k ? layer.k.heads * conversion.k_elements : 0) +
-                                    (with_v ? layer.v.heads * conversion.v_elements : 0);
+    const uint64_t token_elements =
+        (with_k ? layer.k.heads * conversion.k_elements : 0) + (with_v ? layer.v.heads * conversion.v_elements : 0);
     if (count == 0 || token_elements == 0) {
         return;
     }

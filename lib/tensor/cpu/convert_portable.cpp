@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The converting kernels for every machine: integer arithmetic on vectors of four, which compilers turn into SSE2, NEON or
-// what else there is.
+// The converting kernels for every machine: integer arithmetic on vectors of four, which compilers turn into SSE2, NEON
+// or what else there is.
 #include <pagedkv/tensor.h>
 
 #include <bit>

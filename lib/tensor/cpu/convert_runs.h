@@ -6,8 +6,8 @@
 //   Lanes                            kUnit floats
 //   load<type>(src)                  kUnit elements as floats, exactly; of e4m3, 1 / 256 of them
 //   store<type, stream, bytes>(dst, lanes)
-//                                    rounded as tensor.h says; stream: past the caches, dst aligned to the bytes stored;
-//                                    bytes: NaN, if any, come from 8-bit elements, so their lower halves are zeros
+//                                    rounded as tensor.h says; stream: past the caches, dst aligned to the bytes that
+//                                    are stored; bytes: NaN come from 8-bit elements, their lower halves are zeros
 //   splat(f)  times(a, b)  over(a, b)
 //   Peak                             the largest magnitudes of some elements; infinities and NaN do not count
 //   peak<type>(most, src)            those of kUnit elements more; begins with Peak{}
@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <cfloat>
 #include <cstring>
+#include <limits>
 
 namespace pkv::tensor::cpu {
 namespace {
@@ -91,8 +92,8 @@ PKV_INLINE uint64_t stream_steps(std::byte *dst, const std::byte *src, uint64_t 
     return at;
 }
 
-/// Any number of elements; with `stream`, whole lines bypass the caches where they are many enough to outweigh the parts
-/// of lines around them.
+/// Any number of elements; with `stream`, whole lines bypass the caches where they are many enough to outweigh the
+/// parts of lines around them.
 template <int32_t kFrom, int32_t kTo, Scaling kScaling>
 PKV_INLINE void convert_run(std::byte *dst, const std::byte *src, uint64_t n, const Lanes &scale, bool stream) {
     if constexpr (kStreams) {
@@ -186,6 +187,8 @@ PKV_INLINE void get_scales(float *scales, const ConvertNest &nest, const std::by
         }
         if (nest.scale != nullptr) {
             std::memcpy(&scales[i], nest.scale + at, sizeof(float));
+            // Rows that nobody wrote may have any NaN here. One with a small payload stays NaN in every narrower type.
+            if (scales[i] != scales[i]) scales[i] = std::numeric_limits<float>::quiet_NaN();
         }
     }
 }

@@ -29,18 +29,20 @@ struct Side {
     Side(const PagedRows &paged, const FlatRows &given, const RowScales &row_scales, uint64_t elements,
          const Conversion &types, uint64_t linear_tokens)
         : rows(paged), flat(given), scales(row_scales, types.stored),
-          units(paged, scales.by_row() ? paged.page_tokens : linear_tokens),
-          shape{.elements = elements,
-                .heads = paged.heads,
-                .dst_size = cpu::size_of(types.stored),
-                .src_size = cpu::size_of(types.flat),
-                .dst_token = paged.strides.token,
-                .dst_head = paged.strides.head,
-                .src_token = given.token_stride,
-                .src_head = given.head_stride,
-                .scale_token = scales.token,
-                .scale_head = scales.head,
-                .heads_inside = given.head_stride <= given.token_stride} {}
+          units(paged, scales.by_row() ? paged.page_tokens : linear_tokens), shape{.elements = elements,
+                                                                                   .heads = paged.heads,
+                                                                                   .dst_size =
+                                                                                       cpu::size_of(types.stored),
+                                                                                   .src_size = cpu::size_of(types.flat),
+                                                                                   .dst_token = paged.strides.token,
+                                                                                   .dst_head = paged.strides.head,
+                                                                                   .src_token = given.token_stride,
+                                                                                   .src_head = given.head_stride,
+                                                                                   .scale_token = scales.token,
+                                                                                   .scale_head = scales.head,
+                                                                                   .heads_inside = given.head_stride <=
+                                                                                                   given.token_stride} {
+    }
 
     void write(std::span<const int64_t> slots, Part part, ConvertFn convert, bool stream) const {
         ConvertNest nest;

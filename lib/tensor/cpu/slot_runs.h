@@ -45,7 +45,8 @@ struct Part {
     }
 };
 
-/// Rows [first, first + tokens) of the caller's go to neighbouring slots, from `token` of `unit` on. No tokens: the end.
+/// Rows [first, first + tokens) of the caller's go to neighbouring slots, from `token` of `unit` on. No tokens: the
+/// end.
 struct SlotRun {
     uint64_t first = 0;
     uint64_t tokens = 0;
