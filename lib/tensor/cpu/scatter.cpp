@@ -1,51 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of the caller's into slots of the pages.
 #include "tensor/cpu/rows.h"
+#include "tensor/cpu/slot_runs.h"
 #include "tensor/kernels.h"
-
-#include <algorithm>
-#include <bit>
 
 namespace pkv::tensor {
 namespace {
 
 using cpu::Kernels;
+using cpu::Part;
 using cpu::RowNest;
 using cpu::Shape;
-
-/// Slots in units of neighbouring tokens: a page, or more where pages follow each other without a gap.
-class Units {
-  public:
-    Units(const PagedRows &rows, uint64_t linear_tokens)
-        : strides_(rows.strides), tokens_(rows.page_tokens) {
-        if (rows.strides.page == rows.page_tokens * rows.strides.token) {
-            tokens_ = linear_tokens;
-            strides_.page = linear_tokens * rows.strides.token;
-        }
-        shift_ = std::has_single_bit(tokens_) ? std::countr_zero(tokens_) : -1;
-    }
-
-    uint64_t tokens() const { return tokens_; }
-    uint64_t unit(uint64_t slot) const { return shift_ >= 0 ? slot >> shift_ : slot / tokens_; }
-    uint64_t offset(uint64_t unit, uint64_t token) const { return row_offset(strides_, unit, token, 0); }
-
-  private:
-    Strides strides_;
-    uint64_t tokens_;
-    int shift_;
-};
-
-/// The part of the units that one task writes. Rows with equal slots fall to one task, which keeps their order.
-struct Part {
-    uint64_t index = 0;
-    uint64_t parts = 1;
-
-    bool has(uint64_t unit) const {
-        // Multiplicative hashing: page ids in use may well share their low bits.
-        const uint64_t hash = (unit * 0x9E3779B97F4A7C15u) >> 32;
-        return parts == 1 || ((hash * parts) >> 32) == index;
-    }
-};
+using cpu::SlotRun;
+using cpu::Units;
 
 /// K or V of one write.
 struct Side {
@@ -64,47 +31,19 @@ struct Side {
                 .src_head = given.head_stride,
                 .heads_inside = given.head_stride <= given.token_stride} {}
 
-    /// Rows [first, first + tokens) go to neighbouring slots; dst is the first one's row. No tokens: the end.
-    struct Run {
-        uint64_t first = 0;
-        uint64_t tokens = 0;
-        std::byte *dst = nullptr;
-    };
-
-    /// The first run at or after row i that falls to `part`.
-    Run find(std::span<const int64_t> slots, uint64_t i, Part part) const {
-        for (const uint64_t n = slots.size(); i < n; ++i) {
-            if (slots[i] < 0) {
-                continue;
-            }
-            const uint64_t slot = static_cast<uint64_t>(slots[i]);
-            const uint64_t unit = units.unit(slot);
-            if (!part.has(unit)) {
-                continue;
-            }
-            const uint64_t token = slot - unit * units.tokens();
-            const uint64_t most = std::min(n - i, units.tokens() - token);
-            uint64_t run = 1;
-            while (run < most && static_cast<uint64_t>(slots[i + run]) == slot + run) {
-                ++run;
-            }
-            return {i, run, rows.base + units.offset(unit, token)};
-        }
-        return {};
-    }
-
     void write(std::span<const int64_t> slots, Part part, void (*copy)(const RowNest &)) const {
         RowNest nest;
         uint64_t nest_tokens = 0;
-        for (Run run = find(slots, 0, part); run.tokens != 0;) {
+        for (SlotRun run = find_run(units, slots, 0, part); run.tokens != 0;) {
+            std::byte *const dst = rows.base + units.offset(run.unit, run.token);
             const std::byte *const src = flat.base + run.first * flat.token_stride;
             if (run.tokens != nest_tokens) {
-                nest = shape.nest(run.dst, src, run.tokens);
+                nest = shape.nest(dst, src, run.tokens);
                 nest_tokens = run.tokens;
             }
-            nest.dst = run.dst;
+            nest.dst = dst;
             nest.src = src;
-            run = find(slots, run.first + run.tokens, part);
+            run = find_run(units, slots, run.first + run.tokens, part);
             copy(nest);
         }
     }
