@@ -71,6 +71,7 @@ void Table::replace_tail(uint32_t groups, const GroupPages &fresh) {
         } else {
             copies_[num_copies_++] = pkv_page_copy{group, tail, fresh[group]};
             copy_sources_[group] = tail;
+            holds_sources_ = true;
         }
         tail = fresh[group];
         ++copied;
@@ -87,8 +88,9 @@ pkv_status Table::check_copies_taken() const {
 }
 
 void Table::drop_pending_copies() {
+    if (!holds_sources_) return;
     num_copies_ = 0;
-    if (std::all_of(copy_sources_.begin(), copy_sources_.end(), [](pkv_page page) { return page == PKV_NO_PAGE; })) return;
+    holds_sources_ = false;
     pool_->release_pages(copy_sources_);
     copy_sources_.fill(PKV_NO_PAGE);
 }

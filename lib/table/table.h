@@ -124,6 +124,7 @@ class Table {
     std::array<pkv_page_copy, PKV_MAX_GROUPS> copies_{};
     uint32_t num_copies_ = 0;
     GroupPages copy_sources_;
+    bool holds_sources_ = false;
 };
 
 } // namespace pkv
