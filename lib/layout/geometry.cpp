@@ -241,7 +241,7 @@ uint64_t dtype_bytes(int32_t dtype) {
 }
 
 uint64_t flat_row_bytes(const Geometry &geometry, int32_t dtype, uint64_t stored_row_bytes) {
-    if (dtype == geometry.dtype) return stored_row_bytes;
+    if (dtype == geometry.dtype || dtype_bytes(geometry.dtype) == 0) return stored_row_bytes;
     return stored_row_bytes / dtype_bytes(geometry.dtype) * dtype_bytes(dtype);
 }
 

@@ -283,7 +283,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     void apply_published_retention(prefix::NodeId node, prefix::NodeId root, std::span<const RetentionRange> ranges)
         PKV_REQUIRES(mutex_);
     void set_pinned(prefix::NodeId node, bool pinned) PKV_REQUIRES(mutex_);
-    void relist(prefix::NodeId node) PKV_REQUIRES(mutex_);
+    void relist(prefix::NodeId node, bool new_priority) PKV_REQUIRES(mutex_);
     void reserve_timers(uint64_t more) PKV_REQUIRES(mutex_);
     bool is_stale(const Timer &timer) PKV_REQUIRES(mutex_);
     void expire() PKV_REQUIRES(mutex_);

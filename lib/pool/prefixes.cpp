@@ -355,9 +355,11 @@ void Pool::clear(const prefix::Digest &digest, pkv_clear_result &result) {
 
 void Pool::clear_all(pkv_clear_result &result) {
     const Lock lock(mutex_);
+    std::vector<NodeId> roots; // those that there are now: one that takes a cleared one's place is empty
     for (NodeId slot = 0; slot < index_.root_slots(); ++slot)
         if (const NodeId root = slot | prefix::root_bit; index_.root(root).used && !index_.root(root).dead)
-            clear_root(root, result);
+            roots.push_back(root);
+    for (const NodeId root : roots) clear_root(root, result);
     counters_.cleared_pages += result.freed;
 }
 

@@ -12,15 +12,17 @@ using prefix::no_node;
 using prefix::NodeId;
 
 /// Puts the block's cached pages into the list that its retention asks for.
-void Pool::relist(NodeId node) {
+void Pool::relist(NodeId node, bool new_priority) {
     const uint32_t list = list_for(index_.node(node));
     for (uint32_t group = 0; group < num_groups_; ++group) {
         const pkv_page page = index_.page(node, group);
         if (page == PKV_NO_PAGE || pages(group).count(page) != 0) continue;
         const uint32_t now = pages(group).list_of(page);
         if (now == list) continue;
-        // Parked or passed pages stay so under another priority; a pin takes them out, and its end puts them back in order.
-        if ((now == PageList::parked || now == PageList::passed) && list != PageList::pinned) continue;
+        // Passed pages stay so under another priority; a pin takes them out, and its end puts them back in order. A parked page
+        // comes up again, from the new end of its list, when its priority changes.
+        if (now == PageList::passed && list != PageList::pinned) continue;
+        if (now == PageList::parked && list != PageList::pinned && !new_priority) continue;
         pages(group).move_newest(page, list);
     }
 }
@@ -34,7 +36,7 @@ void Pool::set_pinned(NodeId node, bool pinned) {
         uint32_t &pins = index_.node(at).pins;
         pinned ? ++pins : --pins;
         if (pins != (pinned ? 1u : 0u)) return;
-        relist(at);
+        relist(at, false);
     }
 }
 
@@ -56,10 +58,11 @@ bool Pool::is_stale(const Timer &timer) {
 /// Room for a timer was reserved.
 void Pool::apply_retention(NodeId node, const pkv_retention &retention, uint64_t now_ns) {
     prefix::Node &item = index_.node(node);
+    const bool new_priority = item.priority != retention.priority;
     item.priority = static_cast<uint8_t>(retention.priority);
     const uint32_t timer = ++index_.timer(node);
     set_pinned(node, retention.pin != 0);
-    relist(node);
+    relist(node, new_priority);
     uint64_t deadline = 0;
     if (retention.ttl_ns == 0 || __builtin_add_overflow(now_ns, retention.ttl_ns, &deadline)) return;
     timers_.push_back({deadline, node, item.generation, timer});
