@@ -14,6 +14,12 @@ using prefix::Key;
 using prefix::no_node;
 using prefix::NodeId;
 
+namespace {
+
+constexpr uint64_t release_ahead = 6;
+
+} // namespace
+
 pkv_status Pool::admit(const prefix::Prompt &prompt, Admission &admission, BlockLists &lists, Frontier &frontier) {
     std::vector<Key> keys;
     likely_keys(prompt, std::min(admission.max_match, admission.prompt_tokens) / page_tokens_, keys);
@@ -174,26 +180,46 @@ void Pool::retain_sequence(const BlockLists &lists, const Frontier &frontier) {
 /// Releases a sequence's blocks in the order in which they should be evicted: in a full group from the end, so that leaves go
 /// first; in a window group from the head, and the sinks last, since the window reaches back from the end.
 void Pool::release_list(uint32_t group, std::span<const pkv_page> list, uint64_t first) {
+    const uint64_t size = list.size();
     if (groups_[group].full()) {
-        for (uint64_t block = list.size(); block-- > first;)
+        for (uint64_t block = size; block-- > first;) {
+            if (block >= first + release_ahead) prefetch_release(group, list[block - release_ahead]);
             if (list[block] != PKV_NO_PAGE) release_one(group, list[block]);
+        }
     } else {
-        const uint64_t sinks = std::min<uint64_t>(blocks_for(groups_[group].geometry.sinks, page_tokens_), list.size());
-        for (uint64_t block = std::max(first, sinks); block < list.size(); ++block)
+        const uint64_t sinks = std::min<uint64_t>(blocks_for(groups_[group].geometry.sinks, page_tokens_), size);
+        for (uint64_t block = std::max(first, sinks); block < size; ++block) {
+            if (block + release_ahead < size) prefetch_release(group, list[block + release_ahead]);
             if (list[block] != PKV_NO_PAGE) release_one(group, list[block]);
+        }
         for (uint64_t block = sinks; block-- > first;)
             if (list[block] != PKV_NO_PAGE) release_one(group, list[block]);
     }
     trim_cached(group);
 }
 
+/// The state of these pages will be wanted under the lock, and other threads may have had it last. Needs no lock itself.
+void Pool::prefetch_pages(const BlockLists &lists, uint64_t first, uint64_t end) const {
+    for (uint32_t group = 0; group < num_groups_; ++group)
+        for (uint64_t block = first; block < std::min<uint64_t>(end, lists[group].size()); ++block)
+            if (lists[group][block] != PKV_NO_PAGE) groups_[group].pages.prefetch(lists[group][block]);
+}
+
+/// A page that is released soon: its node decides in which list it goes.
+void Pool::prefetch_release(uint32_t group, pkv_page page) {
+    if (page == PKV_NO_PAGE) return;
+    if (const NodeId node = pages(group).node(page); node != no_node) __builtin_prefetch(&index_.node(node));
+}
+
 void Pool::release_blocks(const BlockLists &lists, uint64_t first) {
+    prefetch_pages(lists, first, UINT64_MAX);
     const Lock lock(mutex_);
     for (uint32_t group = 0; group < num_groups_; ++group) release_list(group, lists[group], first);
 }
 
 void Pool::release_sequence(const BlockLists &lists, Frontier &frontier) {
     if (frontier.root == no_node) return;
+    prefetch_pages(lists, 0, UINT64_MAX);
     const Lock lock(mutex_);
     for (uint32_t group = 0; group < num_groups_; ++group) release_list(group, lists[group], 0);
     --index_.root(frontier.root).references;

@@ -231,6 +231,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
     // Pages and eviction, under the lock.
     void release_one(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
+    void prefetch_pages(const BlockLists &lists, uint64_t first, uint64_t end) const;
+    void prefetch_release(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
     void release_list(uint32_t group, std::span<const pkv_page> list, uint64_t first) PKV_REQUIRES(mutex_);
     void cache_page(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
     void trim_cached(uint32_t group) PKV_REQUIRES(mutex_);

@@ -300,6 +300,7 @@ Publication Pool::publish_sequence(std::span<const pkv_token> tokens, std::span<
     // Twice at most: once from the frontier, and if the frontier's block was evicted meanwhile, once from the start.
     for (int attempt = 0; attempt < 2 && frontier.blocks < end; ++attempt) {
         std::vector<BlockToPublish> blocks = name_blocks(tokens, media, frontier.key, frontier.blocks, end);
+        prefetch_pages(lists, frontier.blocks, end);
         const Lock lock(mutex_);
         if (index_.root(frontier.root).dead) return Publication::over;
         if (frontier.blocks > 0 && index_.node(frontier.node).generation != frontier.generation) {
