@@ -3,8 +3,6 @@
  * set of kernels that this machine runs. Field cases E11, G, H and I10; large addresses are in addresses.c. */
 #include "support/paged.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
 
 static const paged_config small = {
     .dtype = PKV_DTYPE_F16, .k_row = 16, .v_row = 16, .heads = 2, .page_tokens = 4, .layers = 2, .pages = 6};
@@ -306,53 +304,6 @@ static void large_copies_are_right_with_and_without_helper_threads(void **state)
         }
 }
 
-/* ---- the other kernels ---- */
-
-static const char child_mark[] = "PKV_TEST_KERNELS_CHILD";
-static const char *program;
-
-/* Runs this program with one set of kernels; -1: the machine does not run them. */
-static int run_with(const char *kernels, FILE *log) {
-    fflush(stdout);
-    const pid_t child = fork();
-    if (child == 0) {
-        setenv("PKV_CPU_KERNELS", kernels, 1);
-        setenv(child_mark, kernels, 1);
-        unsetenv("CMOCKA_MESSAGE_OUTPUT");
-        dup2(fileno(log), 1);
-        dup2(fileno(log), 2);
-        execl(program, program, (char *)NULL);
-        _exit(126);
-    }
-    assert_true(child > 0);
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-static void every_set_of_kernels_gives_the_same_rows(void **state) {
-    (void)state;
-    static const char *const names[] = {"portable", "avx2", "avx512", "neon"};
-    print_message("unasked: %s\n", pkv_cpu_kernels());
-    int ran = 0;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
-        FILE *log = tmpfile();
-        assert_non_null(log);
-        const int status = run_with(names[i], log);
-        print_message("%s: %s\n", names[i], status < 0 ? "not on this machine" : status == 0 ? "same rows" : "FAILED");
-        if (status > 0) {
-            char line[512];
-            rewind(log);
-            while (fgets(line, sizeof line, log) != NULL) print_message("    %s", line);
-        }
-        fclose(log);
-        assert_true(status <= 0);
-        ran += status == 0;
-    }
-    assert_true(ran > 0);
-}
-
 int main(int argc, char **argv) {
     (void)argc;
     const struct CMUnitTest tests[] = {
@@ -369,10 +320,5 @@ int main(int argc, char **argv) {
         cmocka_unit_test(case_E11_block_quantised_rows_are_moved_whole),
         cmocka_unit_test(large_copies_are_right_with_and_without_helper_threads),
     };
-    const struct CMUnitTest others[] = {cmocka_unit_test(every_set_of_kernels_gives_the_same_rows)};
-    program = argv[0];
-    const char *wanted = getenv(child_mark);
-    if (wanted != NULL && strcmp(wanted, pkv_cpu_kernels()) != 0) return 77;
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    return wanted != NULL ? failed : failed + cmocka_run_group_tests(others, NULL, NULL);
+    return run_with_every_kernels(argv[0], tests, sizeof tests / sizeof *tests);
 }
