@@ -197,10 +197,8 @@ pkv_status pkv_pool_lookup(pkv_pool *pool, const pkv_prompt *prompt, uint64_t ma
         PKV_TRY(pkv::prefix::read_prompt(prompt, known));
         PKV_TRY(check_array(pages, capacity, "pages"));
         PKV_TRY(check_out_struct(match, "match"));
-        uint64_t blocks = 0;
         const uint64_t limit = std::min(match_limit(*pin, known.tokens.size(), max_match), capacity);
-        PKV_TRY(pin->lookup(known, limit, pages, capacity, blocks));
-        write_struct(match, match_of(*pin, blocks));
+        write_struct(match, match_of(*pin, pin->lookup(known, limit, pages, capacity)));
         return PKV_OK;
     });
 }
@@ -212,9 +210,7 @@ pkv_status pkv_pool_probe(pkv_pool *pool, const pkv_prompt *prompt, uint64_t max
         pkv::prefix::Prompt known;
         PKV_TRY(pkv::prefix::read_prompt(prompt, known));
         PKV_TRY(check_out_struct(match, "match"));
-        uint64_t blocks = 0;
-        PKV_TRY(pin->probe(known, match_limit(*pin, known.tokens.size(), max_match), blocks));
-        write_struct(match, match_of(*pin, blocks));
+        write_struct(match, match_of(*pin, pin->probe(known, match_limit(*pin, known.tokens.size(), max_match))));
         return PKV_OK;
     });
 }
@@ -288,8 +284,8 @@ pkv_status pkv_pool_set_retention(pkv_pool *pool, const pkv_prompt *prompt, uint
         if (__builtin_add_overflow(first_token, num_tokens, &end)) end = UINT64_MAX;
         uint64_t found = 0;
         if (num_tokens != 0)
-            PKV_TRY(pin->set_retention(known, first_token / pin->page_tokens(), pkv::blocks_for(end, pin->page_tokens()),
-                                       how, found));
+            found = pin->set_retention(known, first_token / pin->page_tokens(), pkv::blocks_for(end, pin->page_tokens()),
+                                       how);
         if (blocks != nullptr) *blocks = found;
         return PKV_OK;
     });

@@ -21,10 +21,10 @@ constexpr uint64_t release_ahead = 6;
 } // namespace
 
 pkv_status Pool::admit(const prefix::Prompt &prompt, Admission &admission, BlockLists &lists, Frontier &frontier) {
-    std::vector<Key> keys;
-    likely_keys(prompt, std::min(admission.max_match, admission.prompt_tokens) / page_tokens_, keys);
-    std::vector<NodeId> nodes;
-    nodes.reserve(keys.size());
+    Candidates found =
+        candidates(prompt, std::min(admission.max_match, admission.prompt_tokens) / page_tokens_);
+    const std::vector<Key> &keys = found.keys;
+    const std::vector<NodeId> &nodes = found.nodes;
     auto blocks_after = [&](uint64_t matched_tokens) {
         const uint64_t tokens = admission.reserve_tokens != 0 ? matched_tokens + admission.reserve_tokens
                                                               : admission.prompt_tokens;
@@ -37,7 +37,7 @@ pkv_status Pool::admit(const prefix::Prompt &prompt, Admission &admission, Block
 
     const Lock lock(mutex_);
     expire();
-    const uint64_t matched = match(prompt, keys, nodes);
+    const uint64_t matched = match(prompt, found);
     const uint64_t wanted = std::max(blocks_after(matched * page_tokens_), matched) - matched;
     if (const pkv_status status = check_admission(nodes, wanted, admission.watermark); status != PKV_OK) {
         ++counters_.refused;
@@ -131,12 +131,11 @@ void Pool::match_inside_block(const prefix::Prompt &prompt, NodeId parent, Admis
     admission.partial_tokens = best;
 }
 
-pkv_status Pool::open_namespace(const prefix::Digest &digest, Frontier &frontier) {
+Frontier Pool::open_namespace(const prefix::Digest &digest) {
     const Lock lock(mutex_);
     const NodeId root = find_or_make_root(digest);
     ++index_.root(root).references;
-    frontier = Frontier{root, 0, index_.root(root).key, no_node, 0};
-    return PKV_OK;
+    return Frontier{root, 0, index_.root(root).key, no_node, 0};
 }
 
 pkv_status Pool::extend(BlockLists &lists, const GroupCounts &wanted) {

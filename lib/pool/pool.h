@@ -125,9 +125,10 @@ class Pool : public std::enable_shared_from_this<Pool> {
     void stats(uint32_t group, pkv_pool_stats &out) PKV_EXCLUDES(mutex_);
 
     // ---- prefixes
-    pkv_status lookup(const prefix::Prompt &prompt, uint64_t max_blocks, pkv_page *pages, uint64_t capacity,
-                      uint64_t &blocks) PKV_EXCLUDES(mutex_);
-    pkv_status probe(const prefix::Prompt &prompt, uint64_t max_blocks, uint64_t &blocks) PKV_EXCLUDES(mutex_);
+    /// Both return the blocks found.
+    uint64_t lookup(const prefix::Prompt &prompt, uint64_t max_blocks, pkv_page *pages, uint64_t capacity)
+        PKV_EXCLUDES(mutex_);
+    uint64_t probe(const prefix::Prompt &prompt, uint64_t max_blocks) PKV_EXCLUDES(mutex_);
     pkv_status publish(uint32_t group, const prefix::Prompt &prompt, uint64_t first_block, std::span<const pkv_page> pages,
                        pkv_page *owner) PKV_EXCLUDES(mutex_);
     void clear(const prefix::Digest &digest, pkv_clear_result &result) PKV_EXCLUDES(mutex_);
@@ -137,8 +138,9 @@ class Pool : public std::enable_shared_from_this<Pool> {
         PKV_EXCLUDES(mutex_);
 
     // ---- retention
-    pkv_status set_retention(const prefix::Prompt &prompt, uint64_t first_block, uint64_t end_block,
-                             const pkv_retention &retention, uint64_t &blocks) PKV_EXCLUDES(mutex_);
+    /// Returns the blocks found and set.
+    uint64_t set_retention(const prefix::Prompt &prompt, uint64_t first_block, uint64_t end_block,
+                           const pkv_retention &retention) PKV_EXCLUDES(mutex_);
     void set_namespace_retention(const prefix::Digest &digest, const pkv_retention *retention) PKV_EXCLUDES(mutex_);
     /// For the published blocks of a sequence that a range touches.
     void set_sequence_retention(const Frontier &frontier, std::span<const pkv_token> tokens,
@@ -149,7 +151,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     pkv_status admit(const prefix::Prompt &prompt, Admission &admission, BlockLists &lists, Frontier &frontier)
         PKV_EXCLUDES(mutex_);
     /// Begins a sequence of a namespace without blocks.
-    pkv_status open_namespace(const prefix::Digest &digest, Frontier &frontier) PKV_EXCLUDES(mutex_);
+    Frontier open_namespace(const prefix::Digest &digest) PKV_EXCLUDES(mutex_);
     /// Appends so many new pages to each group's list, whose capacity is enough: all or nothing.
     pkv_status extend(BlockLists &lists, const GroupCounts &wanted) PKV_EXCLUDES(mutex_);
     /// Publishes blocks [frontier.blocks, end) of a sequence; moves the frontier. With `share`, pages of blocks that are
@@ -214,6 +216,11 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
   private:
     struct BlockToPublish;
+    /// Blocks of a prompt that may be, and then those that are, in the index.
+    struct Candidates {
+        std::vector<prefix::Key> keys;
+        std::vector<prefix::NodeId> nodes; // room for as many as there are keys
+    };
     /// A retention that ends at a time. Stale when the node's timer has another value.
     struct Timer {
         uint64_t deadline_ns;
@@ -257,13 +264,12 @@ class Pool : public std::enable_shared_from_this<Pool> {
     void drop_below(prefix::NodeId top, pkv_clear_result &result) PKV_REQUIRES(mutex_);
 
     // Prefixes.
-    /// Keys of the prompt's blocks as far as the index may know them; reads no guarded state.
-    void likely_keys(const prefix::Prompt &prompt, uint64_t max_blocks, std::vector<prefix::Key> &keys) const;
-    /// The verified walk, then the longest length that all groups cover. `nodes` are those of the matched blocks.
-    uint64_t match(const prefix::Prompt &prompt, std::span<const prefix::Key> keys, std::vector<prefix::NodeId> &nodes)
-        PKV_REQUIRES(mutex_);
+    /// The prompt's blocks as far as the index may know them, without nodes; reads no guarded state.
+    Candidates candidates(const prefix::Prompt &prompt, uint64_t max_blocks) const;
+    void walk(const prefix::Prompt &prompt, Candidates &found) PKV_REQUIRES(mutex_);
+    /// The walk, cut to the longest length that all groups cover; returns its blocks.
+    uint64_t match(const prefix::Prompt &prompt, Candidates &found) PKV_REQUIRES(mutex_);
     uint64_t covered_blocks(std::span<const prefix::NodeId> nodes) PKV_REQUIRES(mutex_);
-    uint64_t blocks_in_window(uint64_t window) const;
     pkv_status check_admission(std::span<const prefix::NodeId> nodes, uint64_t wanted, uint64_t watermark)
         PKV_REQUIRES(mutex_);
     void match_inside_block(const prefix::Prompt &prompt, prefix::NodeId parent, Admission &admission)
@@ -271,7 +277,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     prefix::NodeId find_or_make_root(const prefix::Digest &digest) PKV_REQUIRES(mutex_);
     prefix::NodeId publish_node(prefix::NodeId parent, const prefix::BlockName &name, prefix::Extras &extras,
                                 uint64_t block, const GroupPages &list) PKV_REQUIRES(mutex_);
-    bool publish_page(prefix::NodeId node, uint32_t group, pkv_page &page, bool share) PKV_REQUIRES(mutex_);
+    void publish_page(prefix::NodeId node, uint32_t group, pkv_page &page, bool share) PKV_REQUIRES(mutex_);
     pkv_status check_publish(uint32_t group, const prefix::Prompt &prompt, uint64_t first_block,
                              std::span<const pkv_page> pages, std::span<const BlockToPublish> blocks,
                              prefix::NodeId &parent) PKV_REQUIRES(mutex_);

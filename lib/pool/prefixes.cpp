@@ -41,12 +41,15 @@ std::span<const pkv_token> block_tokens(std::span<const pkv_token> tokens, uint6
 
 // Hashing needs no lock, and neither does a first look into the hash table. A chunk at a time, so that the loads of one
 // chunk are under way together: one by one, each block would wait for main memory.
-void Pool::likely_keys(const Prompt &prompt, uint64_t max_blocks, std::vector<Key> &keys) const {
+Pool::Candidates Pool::candidates(const Prompt &prompt, uint64_t max_blocks) const {
     constexpr uint64_t chunk = 16;
+    Candidates found;
+    std::vector<Key> &keys = found.keys;
     Key key = keys_.root(prompt.ns);
     std::string extras;
     keys.reserve(std::min<uint64_t>(max_blocks, 4 * chunk));
-    while (keys.size() < max_blocks) {
+    bool likely = true;
+    while (likely && keys.size() < max_blocks) {
         const uint64_t begin = keys.size();
         const uint64_t end = std::min(begin + chunk, max_blocks);
         for (uint64_t block = begin; block < end; ++block) {
@@ -55,33 +58,38 @@ void Pool::likely_keys(const Prompt &prompt, uint64_t max_blocks, std::vector<Ke
             index_.prefetch_slot(key);
             keys.push_back(key);
         }
-        for (uint64_t block = begin; block < end; ++block) {
-            if (!index_.likely(keys[block])) {
+        for (uint64_t block = begin; likely && block < end; ++block) {
+            likely = index_.likely(keys[block]);
+            if (likely)
+                index_.prefetch_node(keys[block]);
+            else
                 keys.resize(block);
-                return;
-            }
-            index_.prefetch_node(keys[block]);
         }
+    }
+    found.nodes.reserve(keys.size());
+    return found;
+}
+
+/// The verified walk: nodes of the candidates, as far as they lead to blocks that are equal in all parts.
+void Pool::walk(const Prompt &prompt, Candidates &found) {
+    NodeId parent = index_.find_root(prompt.ns);
+    std::string extras;
+    for (uint64_t block = 0; block < found.keys.size() && parent != no_node; ++block) {
+        if (!prompt.media.empty()) extras = prefix::block_extras(prompt.media, block * page_tokens_, page_tokens_);
+        const BlockName name{found.keys[block], block_tokens(prompt.tokens, block, page_tokens_),
+                             extras.empty() ? nullptr : &extras};
+        parent = index_.find(parent, name, counters_.key_collisions);
+        if (parent != no_node) found.nodes.push_back(parent);
     }
 }
 
-/// The verified walk: how many of the keys lead to blocks that are equal in all parts, then what the groups have of them.
-uint64_t Pool::match(const Prompt &prompt, std::span<const Key> keys, std::vector<NodeId> &nodes) {
-    NodeId parent = index_.find_root(prompt.ns);
-    if (parent == no_node) return 0;
-    std::string extras;
-    for (uint64_t block = 0; block < keys.size(); ++block) {
-        if (!prompt.media.empty()) extras = prefix::block_extras(prompt.media, block * page_tokens_, page_tokens_);
-        const BlockName name{keys[block], block_tokens(prompt.tokens, block, page_tokens_),
-                             extras.empty() ? nullptr : &extras};
-        parent = index_.find(parent, name, counters_.key_collisions);
-        if (parent == no_node) break;
-        nodes.push_back(parent);
+uint64_t Pool::match(const Prompt &prompt, Candidates &found) {
+    walk(prompt, found);
+    for (const NodeId node : found.nodes)
         for (uint32_t group = 0; group < num_groups_; ++group)
-            if (const pkv_page page = index_.page(parent, group); page != PKV_NO_PAGE) pages(group).prefetch(page);
-    }
-    nodes.resize(covered_blocks(nodes));
-    return nodes.size();
+            if (const pkv_page page = index_.page(node, group); page != PKV_NO_PAGE) pages(group).prefetch(page);
+    found.nodes.resize(covered_blocks(found.nodes));
+    return found.nodes.size();
 }
 
 /// The longest prefix of a chain that every group can serve: full groups all of it, window groups what they reach from its
@@ -104,7 +112,7 @@ uint64_t Pool::covered_blocks(std::span<const NodeId> nodes) {
             if (has && head[i] == block) ++head[i];
             if (run[i] == block + 1) continue; // all of it: enough for any kind
             if (group.full()) return covered;
-            const uint64_t window_blocks = blocks_in_window(group.geometry.window);
+            const uint64_t window_blocks = blocks_for(group.geometry.window, page_tokens_);
             const uint64_t sink_blocks = blocks_for(group.geometry.sinks, page_tokens_);
             good = good && run[i] >= std::min(window_blocks, block + 1) && head[i] >= std::min(sink_blocks, block + 1);
         }
@@ -113,19 +121,13 @@ uint64_t Pool::covered_blocks(std::span<const NodeId> nodes) {
     return covered;
 }
 
-/// Blocks that the last `window` tokens of a sequence of whole blocks lie in.
-uint64_t Pool::blocks_in_window(uint64_t window) const { return blocks_for(window, page_tokens_); }
-
-pkv_status Pool::lookup(const Prompt &prompt, uint64_t max_blocks, pkv_page *out, uint64_t capacity, uint64_t &blocks) {
-    std::vector<Key> keys;
-    likely_keys(prompt, max_blocks, keys);
-    std::vector<NodeId> nodes;
-    nodes.reserve(keys.size());
+uint64_t Pool::lookup(const Prompt &prompt, uint64_t max_blocks, pkv_page *out, uint64_t capacity) {
+    Candidates found = candidates(prompt, max_blocks);
     const Lock lock(mutex_);
-    blocks = match(prompt, keys, nodes);
+    const uint64_t blocks = match(prompt, found);
     for (uint32_t group = 0; group < num_groups_; ++group)
         for (uint64_t i = 0; i < blocks; ++i) {
-            const pkv_page page = index_.page(nodes[i], group);
+            const pkv_page page = index_.page(found.nodes[i], group);
             const bool wanted = groups_[group].reaches(i, blocks * page_tokens_);
             out[group * capacity + i] = wanted ? page : PKV_NO_PAGE;
             if (wanted) pages(group).retain(page);
@@ -133,18 +135,15 @@ pkv_status Pool::lookup(const Prompt &prompt, uint64_t max_blocks, pkv_page *out
     ++counters_.requests;
     counters_.asked_tokens += prompt.tokens.size();
     counters_.hit_tokens += blocks * page_tokens_;
-    return PKV_OK;
+    return blocks;
 }
 
-pkv_status Pool::probe(const Prompt &prompt, uint64_t max_blocks, uint64_t &blocks) {
-    std::vector<Key> keys;
-    likely_keys(prompt, max_blocks, keys);
-    std::vector<NodeId> nodes;
-    nodes.reserve(keys.size());
+uint64_t Pool::probe(const Prompt &prompt, uint64_t max_blocks) {
+    Candidates found = candidates(prompt, max_blocks);
     const Lock lock(mutex_);
-    blocks = match(prompt, keys, nodes);
+    const uint64_t blocks = match(prompt, found); // may lack memory for media: counted only when it went well
     ++counters_.probes;
-    return PKV_OK;
+    return blocks;
 }
 
 void Pool::block_keys(const Prompt &prompt, std::span<pkv_key> out) const {
@@ -202,12 +201,12 @@ NodeId Pool::publish_node(NodeId parent, const BlockName &name, Extras &extras, 
     return index_.insert(parent, name, std::move(extras), static_cast<uint32_t>(block));
 }
 
-/// Publishes a held page as a block's page of a group. False when the block has another page already, which somebody holds;
-/// with `share` that one is taken in place of `page`, which becomes free.
-bool Pool::publish_page(NodeId node, uint32_t group, pkv_page &page, bool share) {
+/// Publishes a held page as a block's page of a group. A block whose page somebody holds already keeps it; with `share` that
+/// one is taken in place of `page`, which becomes free.
+void Pool::publish_page(NodeId node, uint32_t group, pkv_page &page, bool share) {
     PageSet &set = pages(group);
     const pkv_page owner = index_.page(node, group);
-    if (owner == page) return true;
+    if (owner == page) return;
     if (owner != PKV_NO_PAGE) {
         ++counters_.duplicate_blocks;
         if (share && set.count(page) == 1 && !set.published(page)) {
@@ -215,9 +214,9 @@ bool Pool::publish_page(NodeId node, uint32_t group, pkv_page &page, bool share)
             set.retain(owner);
             release_one(group, page);
             page = owner;
-            return true;
+            return;
         }
-        if (set.count(owner) != 0 || set.published(page)) return false;
+        if (set.count(owner) != 0 || set.published(page)) return;
         // Nobody holds the page that has the name: the one in use takes it over, the other is free memory again.
         set.unlink(owner);
         detach_page(node, group);
@@ -226,7 +225,6 @@ bool Pool::publish_page(NodeId node, uint32_t group, pkv_page &page, bool share)
     index_.set_page(node, group, page);
     set.set_node(page, node);
     record(PKV_EVENT_STORED, group, node);
-    return true;
 }
 
 /// Everything that can be wrong with Pool::publish(); finds the node that the first block hangs under.

@@ -94,26 +94,19 @@ void Pool::expire() {
     trim_all();
 }
 
-pkv_status Pool::set_retention(const prefix::Prompt &prompt, uint64_t first_block, uint64_t end_block,
-                               const pkv_retention &retention, uint64_t &blocks) {
-    std::vector<prefix::Key> keys;
-    likely_keys(prompt, std::min<uint64_t>(end_block, prompt.tokens.size() / page_tokens_), keys);
+uint64_t Pool::set_retention(const prefix::Prompt &prompt, uint64_t first_block, uint64_t end_block,
+                             const pkv_retention &retention) {
+    Candidates found = candidates(prompt, std::min<uint64_t>(end_block, prompt.tokens.size() / page_tokens_));
     const Lock lock(mutex_);
     expire();
-    reserve_timers(keys.size());
-    NodeId node = index_.find_root(prompt.ns);
-    std::string extras;
+    reserve_timers(found.keys.size());
+    walk(prompt, found);
     const uint64_t now = monotonic_ns();
-    for (uint64_t block = 0; block < keys.size() && node != no_node; ++block) {
-        if (!prompt.media.empty()) extras = prefix::block_extras(prompt.media, block * page_tokens_, page_tokens_);
-        const auto tokens = prompt.tokens.subspan(block * page_tokens_, page_tokens_);
-        node = index_.find(node, {keys[block], tokens, extras.empty() ? nullptr : &extras}, counters_.key_collisions);
-        if (node == no_node || block < first_block) continue;
-        apply_retention(node, retention, now);
-        ++blocks;
-    }
+    uint64_t blocks = 0;
+    for (uint64_t block = first_block; block < found.nodes.size(); ++block, ++blocks)
+        apply_retention(found.nodes[block], retention, now);
     trim_all();
-    return PKV_OK;
+    return blocks;
 }
 
 void Pool::set_namespace_retention(const prefix::Digest &digest, const pkv_retention *retention) {
@@ -151,8 +144,7 @@ void Pool::set_sequence_retention(const Frontier &frontier, std::span<const pkv_
     // Its last block went meanwhile: look from the first on for what is left.
     prompt.tokens = tokens;
     prompt.media.assign(media.begin(), media.end());
-    uint64_t blocks = 0;
-    set_retention(prompt, first, end, range.retention, blocks);
+    set_retention(prompt, first, end, range.retention);
 }
 
 } // namespace pkv

@@ -380,7 +380,7 @@ pkv_status Table::admit_imported(prefix::Prompt &prompt, std::vector<pkv_token> 
         for (uint64_t block = 0; block < blocks; ++block) wanted[group] += has(group, block);
         lists_[group].reserve(std::max(blocks, wanted[group]));
     }
-    PKV_TRY(pool_->open_namespace(prompt.ns, frontier_));
+    frontier_ = pool_->open_namespace(prompt.ns);
     if (const pkv_status status = pool_->extend(lists_, wanted); status != PKV_OK) {
         clear();
         return status;
