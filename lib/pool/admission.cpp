@@ -207,7 +207,7 @@ void Pool::prefetch_pages(const BlockLists &lists, uint64_t first, uint64_t end)
 /// A page that is released soon: its node decides in which list it goes.
 void Pool::prefetch_release(uint32_t group, pkv_page page) {
     if (page == PKV_NO_PAGE) return;
-    if (const NodeId node = pages(group).node(page); node != no_node) __builtin_prefetch(&index_.node(node));
+    if (const NodeId node = pages(group).node(page); node != no_node) prefetch(&index_.node(node));
 }
 
 void Pool::release_blocks(const BlockLists &lists, uint64_t first) {

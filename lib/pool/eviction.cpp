@@ -87,7 +87,7 @@ void Pool::prefetch_victims(uint32_t group, pkv_page page) {
         next = page;
     }
     set.prefetch(ahead[3]);
-    __builtin_prefetch(&index_.node(set.node(ahead[2])));
+    prefetch(&index_.node(set.node(ahead[2])));
     index_.prefetch_slot(index_.node(set.node(ahead[1])).key);
 }
 
@@ -115,7 +115,6 @@ void Pool::drop_node(NodeId node, pkv_clear_result &result) {
 /// Takes one node without pages or children out of the index.
 void Pool::remove_node(NodeId node) {
     set_pinned(node, false);
-    ++index_.timer(node);
     index_.remove(node);
     ++counters_.unpublished_blocks;
 }

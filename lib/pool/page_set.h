@@ -14,6 +14,7 @@
 // So every step is O(1), whatever the pool's size. Not thread-safe: the pool's mutex guards it.
 #pragma once
 
+#include "core/prefetch.h"
 #include "core/virtual_array.h"
 #include "prefix/index.h"
 
@@ -60,7 +61,7 @@ class PageSet {
     }
     bool published(pkv_page page) const { return meta(page).node != 0; }
     void set_node(pkv_page page, prefix::NodeId node) { meta(page).node = node == prefix::no_node ? 0 : node + 1; }
-    void prefetch(pkv_page page) const { __builtin_prefetch(&meta_[static_cast<uint64_t>(page)], 1); }
+    void prefetch(pkv_page page) const { pkv::prefetch<true>(&meta_[static_cast<uint64_t>(page)]); }
 
     /// The neighbour in a list that was released later, or PKV_NO_PAGE.
     pkv_page newer(pkv_page page) const { return meta(page).newer == 0 ? PKV_NO_PAGE : id(meta(page).newer); }

@@ -159,6 +159,9 @@ class Pool : public std::enable_shared_from_this<Pool> {
     Publication publish_sequence(std::span<const pkv_token> tokens, std::span<const prefix::Media> media,
                                  BlockLists &lists, uint64_t end, bool share, std::span<const RetentionRange> retention,
                                  Frontier &frontier, bool &replaced) PKV_EXCLUDES(mutex_);
+    /// Begins to load what publishing a sequence's next block will look at.
+    void prefetch_publication(std::span<const pkv_token> tokens, std::span<const prefix::Media> media,
+                              const Frontier &frontier) const;
     /// Moves a frontier back to its first `blocks` blocks.
     void retreat(Frontier &frontier, uint64_t blocks) PKV_EXCLUDES(mutex_);
     void retain_sequence(const BlockLists &lists, const Frontier &frontier) PKV_EXCLUDES(mutex_);
@@ -216,6 +219,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
   private:
     struct BlockToPublish;
+    class BlocksToPublish;
     /// Blocks of a prompt that may be, and then those that are, in the index.
     struct Candidates {
         std::vector<prefix::Key> keys;
@@ -279,10 +283,10 @@ class Pool : public std::enable_shared_from_this<Pool> {
                                 uint64_t block, const GroupPages &list) PKV_REQUIRES(mutex_);
     void publish_page(prefix::NodeId node, uint32_t group, pkv_page &page, bool share) PKV_REQUIRES(mutex_);
     pkv_status check_publish(uint32_t group, const prefix::Prompt &prompt, uint64_t first_block,
-                             std::span<const pkv_page> pages, std::span<const BlockToPublish> blocks,
+                             std::span<const pkv_page> pages, BlocksToPublish &blocks,
                              prefix::NodeId &parent) PKV_REQUIRES(mutex_);
-    std::vector<BlockToPublish> name_blocks(std::span<const pkv_token> tokens, std::span<const prefix::Media> media,
-                                            const prefix::Key &parent, uint64_t first, uint64_t end) const;
+    BlocksToPublish name_blocks(std::span<const pkv_token> tokens, std::span<const prefix::Media> media,
+                                const prefix::Key &parent, uint64_t first, uint64_t end) const;
     void clear_root(prefix::NodeId root, pkv_clear_result &result) PKV_REQUIRES(mutex_);
     void record(int32_t kind, uint32_t group, prefix::NodeId node) PKV_REQUIRES(mutex_);
 
@@ -312,8 +316,10 @@ class Pool : public std::enable_shared_from_this<Pool> {
     mutable std::atomic<uint64_t> byte_calls_{0};
     std::atomic<uint64_t> tables_{0};
 
-    Mutex mutex_;         // guards the groups' pages, the index (but for likely() and prefetches), and what follows
-    prefix::Index index_;
+    // Guards the groups' pages, the index (but for likely() and prefetches), and what follows. It has cache lines of its own:
+    // those who wait for it must not slow down the one who has it.
+    alignas(128) Mutex mutex_;
+    alignas(128) prefix::Index index_;
     EventRing events_ PKV_GUARDED_BY(mutex_);
     bool clearing_ PKV_GUARDED_BY(mutex_) = false; // one event stands for all blocks
     std::vector<Timer> timers_ PKV_GUARDED_BY(mutex_); // a heap, the earliest first

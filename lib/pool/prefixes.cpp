@@ -23,6 +23,26 @@ struct Pool::BlockToPublish {
     Extras extras;
 };
 
+/// A run of them. A decode step publishes one at a time, and takes no memory for that.
+class Pool::BlocksToPublish {
+  public:
+    explicit BlocksToPublish(uint64_t count) {
+        if (count > 1) rest_.reserve(count - 1);
+    }
+    void push_back(BlockToPublish block) {
+        if (size_++ == 0)
+            first_ = std::move(block);
+        else
+            rest_.push_back(std::move(block));
+    }
+    BlockToPublish &operator[](uint64_t index) { return index == 0 ? first_ : rest_[index - 1]; }
+
+  private:
+    uint64_t size_ = 0;
+    BlockToPublish first_;
+    std::vector<BlockToPublish> rest_;
+};
+
 namespace {
 
 constexpr GroupPages no_pages_anywhere = [] {
@@ -162,11 +182,9 @@ NodeId Pool::find_or_make_root(const prefix::Digest &digest) {
 
 // ---- publishing ----------------------------------------------------------------------------------------------------
 
-std::vector<Pool::BlockToPublish> Pool::name_blocks(std::span<const pkv_token> tokens,
-                                                    std::span<const prefix::Media> media, const Key &parent,
-                                                    uint64_t first, uint64_t end) const {
-    std::vector<BlockToPublish> blocks;
-    blocks.reserve(end - first);
+Pool::BlocksToPublish Pool::name_blocks(std::span<const pkv_token> tokens, std::span<const prefix::Media> media,
+                                        const Key &parent, uint64_t first, uint64_t end) const {
+    BlocksToPublish blocks(end - first);
     Key key = parent;
     const std::string none;
     for (uint64_t block = first; block < end; ++block) {
@@ -229,7 +247,7 @@ void Pool::publish_page(NodeId node, uint32_t group, pkv_page &page, bool share)
 
 /// Everything that can be wrong with Pool::publish(); finds the node that the first block hangs under.
 pkv_status Pool::check_publish(uint32_t group, const Prompt &prompt, uint64_t first_block, std::span<const pkv_page> list,
-                               std::span<const BlockToPublish> blocks, NodeId &parent) {
+                               BlocksToPublish &blocks, NodeId &parent) {
     const PageSet &set = pages(group);
     for (const pkv_page page : list) {
         if (!set.in_range(page)) return no_such_page(group, page);
@@ -264,7 +282,7 @@ pkv_status Pool::publish(uint32_t group, const Prompt &prompt, uint64_t first_bl
     std::sort(sorted.begin(), sorted.end());
     if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
         return fail(PKV_ERR_INVALID, "page %d is listed twice", *twice);
-    std::vector<BlockToPublish> blocks = name_blocks(prompt.tokens, prompt.media, keys_.root(prompt.ns), 0, end);
+    BlocksToPublish blocks = name_blocks(prompt.tokens, prompt.media, keys_.root(prompt.ns), 0, end);
 
     const Lock lock(mutex_);
     NodeId parent = no_node;
@@ -297,7 +315,7 @@ Publication Pool::publish_sequence(std::span<const pkv_token> tokens, std::span<
                                    std::span<const RetentionRange> retention, Frontier &frontier, bool &replaced) {
     // Twice at most: once from the frontier, and if the frontier's block was evicted meanwhile, once from the start.
     for (int attempt = 0; attempt < 2 && frontier.blocks < end; ++attempt) {
-        std::vector<BlockToPublish> blocks = name_blocks(tokens, media, frontier.key, frontier.blocks, end);
+        BlocksToPublish blocks = name_blocks(tokens, media, frontier.key, frontier.blocks, end);
         prefetch_pages(lists, frontier.blocks, end);
         const Lock lock(mutex_);
         if (index_.root(frontier.root).dead) return Publication::over;
@@ -326,6 +344,12 @@ Publication Pool::publish_sequence(std::span<const pkv_token> tokens, std::span<
         }
     }
     return Publication::tried;
+}
+
+void Pool::prefetch_publication(std::span<const pkv_token> tokens, std::span<const prefix::Media> media,
+                                const Frontier &frontier) const {
+    if (media.empty())
+        index_.prefetch_slot(keys_.next(frontier.key, block_tokens(tokens, frontier.blocks, page_tokens_), {}));
 }
 
 // ---- clearing ------------------------------------------------------------------------------------------------------

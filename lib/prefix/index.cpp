@@ -147,10 +147,10 @@ void Index::prefetch_node(const Key &key) const {
         if (entry == 0) return;
         if (static_cast<uint32_t>(entry >> 32) != tag) continue;
         const NodeId id = static_cast<NodeId>(entry) - 1;
-        __builtin_prefetch(&nodes_[id]);
+        prefetch(&nodes_[id]);
         const char *tokens = reinterpret_cast<const char *>(tokens_.data() + uint64_t{id} * page_tokens_);
         const uint64_t bytes = page_tokens_ * sizeof(pkv_token);
-        for (uint64_t offset = 0; offset < bytes && offset < 512; offset += 64) __builtin_prefetch(tokens + offset);
+        for (uint64_t offset = 0; offset < bytes && offset < 512; offset += 64) prefetch(tokens + offset);
         return;
     }
 }
@@ -184,12 +184,23 @@ NodeId Index::find(NodeId parent, const BlockName &name, uint64_t &collisions) c
     return found;
 }
 
+/// Blocks come in runs: what the next ones will be written to should be on its way, tokens two nodes ahead.
+void Index::prefetch_free_nodes() const {
+    if (free_nodes_ == no_node) return;
+    const NodeId after = nodes_[free_nodes_].next_sibling;
+    if (after == no_node) return;
+    prefetch<true>(tokens_.data() + uint64_t{after} * page_tokens_);
+    prefetch<true>(&nodes_[after]);
+}
+
 NodeId Index::insert(NodeId parent, const BlockName &name, Extras extras, uint32_t block) {
     NodeId id = free_nodes_;
-    if (id != no_node)
+    if (id != no_node) {
         free_nodes_ = nodes_[id].next_sibling;
-    else
+        prefetch_free_nodes();
+    } else {
         id = fresh_node_++;
+    }
     Node &node = nodes_[id];
     NodeId *first = first_child_of(parent);
     node.key = name.key;

@@ -8,6 +8,7 @@
 // Locking: the pool's mutex guards everything, except likely(), which reads the hash table without it.
 #pragma once
 
+#include "core/prefetch.h"
 #include "core/virtual_array.h"
 #include "prefix/keys.h"
 
@@ -116,7 +117,7 @@ class Index {
     /// Nodes that can still be made. There is one for every page and more; only chains of blocks without pages, in pools
     /// without full attention, use them up.
     uint64_t room() const { return nodes_.size() - size_; }
-    /// Raised when a block's retention changes, or the node is freed: tells a timer that comes too late.
+    /// Raised when a block's retention changes: tells a timer that comes too late. (A freed node is told by its generation.)
     uint32_t &timer(NodeId id) { return timers_[id]; }
     /// Adds a child that find() does not know, without pages. There must be room.
     NodeId insert(NodeId parent, const BlockName &name, Extras extras, uint32_t block);
@@ -127,7 +128,7 @@ class Index {
 
     /// Whether the hash table may hold this key. Needs no lock: a racing change can make it wrong either way.
     bool likely(const Key &key) const;
-    void prefetch_slot(const Key &key) const { __builtin_prefetch(&slots_[home(tag_of(key))]); }
+    void prefetch_slot(const Key &key) const { prefetch(&slots_[home(tag_of(key))]); }
     /// Begins to load the first candidate for a key, so that a find() soon after does not wait for memory.
     void prefetch_node(const Key &key) const;
 
@@ -141,6 +142,7 @@ class Index {
     void store_slot(uint64_t position, uint64_t value);
     NodeId free_root_slot();
     void take_root_slot(NodeId slot, const Digest &digest, const Key &key);
+    void prefetch_free_nodes() const;
     void insert_slot(uint32_t tag, NodeId id);
     void remove_slot(uint32_t tag, NodeId id);
     bool matches(const Node &node, NodeId id, NodeId parent, const BlockName &name) const;

@@ -186,7 +186,10 @@ pkv_status Batch::set_tokens(std::span<const pkv_token> tokens, pkv_status *stat
     for (Row &row : step_rows()) {
         if (row.status == PKV_OK)
             row.status = catch_no_memory([&] { return row.table->set_tokens(row.begin, tokens.subspan(at, row.num_new)); });
-        if (row.status != PKV_OK) slots_group_ = UINT32_MAX; // it is not written any more
+        if (row.status == PKV_OK)
+            row.table->prefetch_commit(row.begin + row.num_new);
+        else
+            slots_group_ = UINT32_MAX; // it is not written any more
         at += row.num_new;
     }
     return report(statuses);

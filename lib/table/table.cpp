@@ -23,7 +23,7 @@ uint64_t Table::next_version() {
 }
 
 Table::Table(std::shared_ptr<Pool> pool)
-    : pool_(std::move(pool)), page_tokens_(pool_->page_tokens()), version_(next_version()) {
+    : pool_(std::move(pool)), version_(next_version()), page_tokens_(pool_->page_tokens()) {
     uint32_t layers = 0;
     for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
         first_layer_[group] = layers;
@@ -182,6 +182,11 @@ void Table::publish() {
     } catch (const std::bad_alloc &) {
         // The sequence itself is complete. Its blocks become findable with the next commit that finds memory.
     }
+}
+
+void Table::prefetch_commit(uint64_t num_tokens) const {
+    const uint64_t next = (frontier_.blocks + 1) * page_tokens_;
+    if (num_tokens >= next && tokens_.size() >= next) pool_->prefetch_publication(tokens_, media_, frontier_);
 }
 
 pkv_status Table::set_retention(const RetentionRange &range) {

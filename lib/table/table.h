@@ -19,7 +19,7 @@
 
 namespace pkv {
 
-class Table {
+class alignas(64) Table {
   public:
     static constexpr HandleKind handle_kind = HandleKind::table;
 
@@ -61,6 +61,8 @@ class Table {
     pkv_status import_from(std::span<const std::byte> buffer);
 
     // For batches.
+    /// A commit of this length comes soon: what a publication will look at should be on its way.
+    void prefetch_commit(uint64_t num_tokens) const;
     /// Another value once entries of the block table change or go; growth alone keeps it. Unique over all tables.
     uint64_t version() const { return version_; }
     /// Whether the sequence still has so many committed tokens, and room for so many.
@@ -102,29 +104,30 @@ class Table {
     void fill_slots(uint32_t group, uint64_t position, uint64_t count, pkv_slot *out) const;
     pkv_slot slot_of(uint32_t group, uint64_t position) const;
 
+    // What a decode step needs comes first, on neighbouring cache lines.
     std::shared_ptr<Pool> pool_;
+    uint64_t mark_ = 0;
+    uint64_t committed_ = 0;
+    uint64_t version_;
     uint32_t page_tokens_;
+    bool tail_private_ = false; // known: the block at `committed` is this table's alone
+    bool share_ = false;        // PKV_ADMIT_SHARE
+    bool holds_sources_ = false;
+    uint32_t num_copies_ = 0;
     std::vector<pkv_token> tokens_; // named tokens
+    Frontier frontier_;
+    uint64_t publish_again_ = 0; // blocks from which on it is worth another try
+    BlockLists lists_;           // block table of each group
     std::vector<prefix::Media> media_;
-    BlockLists lists_;                                 // block table of each group
+    std::vector<RetentionRange> retention_;
     std::vector<uint64_t> written_;                    // for each layer: rows up to here hold KV, beyond `committed`
     std::array<uint32_t, PKV_MAX_GROUPS> first_layer_; // of a group in written_
     std::array<uint64_t, PKV_MAX_GROUPS> passed_{};    // blocks below this one were looked at by window()
     std::vector<pkv_slot> scratch_;
-    std::vector<RetentionRange> retention_;
-    uint64_t committed_ = 0;
     uint64_t matched_ = 0;
-    Frontier frontier_;
-    uint64_t publish_again_ = 0; // blocks from which on it is worth another try
-    uint64_t version_;
-    uint64_t mark_ = 0;
-    bool tail_private_ = false; // known: the block at `committed` is this table's alone
-    bool share_ = false;        // PKV_ADMIT_SHARE
     // Pools without memory: copies for the caller to make, and the pages that they read, held until they are made.
     std::array<pkv_page_copy, PKV_MAX_GROUPS> copies_{};
-    uint32_t num_copies_ = 0;
     GroupPages copy_sources_;
-    bool holds_sources_ = false;
 };
 
 } // namespace pkv
