@@ -81,8 +81,8 @@ endif
 
 PKG_CONFIG ?= pkg-config
 pkg = $(shell $(PKG_CONFIG) $(1) 2>/dev/null)
-lib_cflags := $(call pkg,--cflags libxxhash libsodium)
-lib_libs := $(or $(call pkg,--libs libsodium),-lsodium)
+lib_cflags := $(call pkg,--cflags libxxhash libsodium liburing)
+lib_libs := $(or $(call pkg,--libs libsodium liburing),-lsodium -luring)
 test_cflags = $(call pkg,--cflags cmocka)
 test_libs = $(or $(call pkg,--libs cmocka),-lcmocka)
 bench_cflags = $(call pkg,--cflags benchmark)
@@ -191,11 +191,18 @@ $(out)/bin/pkv-bench: $(bench_objects) $(static)
 bench: $(out)/bin/pkv-bench
 	$< $(if $(SUITE),--benchmark_filter='^$(SUITE)/') $(BENCH_ARGS)
 
-## demo: build and run the examples: the quickstart, then a recorded trace through the cache; DEMO_ARGS adds options
+demo_file := $(out)/demo/kv-cache.pkv
+demo_args := --capacity 2000 --page-tokens 512 --host-bytes 256M --file $(demo_file)
+demo_trace := examples/traces/conversation_trace.jsonl
+
+## demo: build and run the examples, and a recorded trace through memory and a file; DEMO_ARGS adds options
 .PHONY: demo
-demo: $(out)/bin/quickstart $(out)/bin/replay
+demo: $(out)/bin/quickstart $(out)/bin/tier $(out)/bin/replay
 	$(out)/bin/quickstart
-	$(out)/bin/replay $(DEMO_ARGS) examples/traces/conversation_trace.jsonl
+	$(out)/bin/tier
+	@mkdir -p $(dir $(demo_file)) && rm -f $(demo_file)
+	$(out)/bin/replay $(demo_args) --file-bytes 1536M $(DEMO_ARGS) $(demo_trace)
+	$(out)/bin/replay $(demo_args) --last 2000 $(DEMO_ARGS) $(demo_trace)
 
 # ---- tests -----------------------------------------------------------------------------------------------------------
 

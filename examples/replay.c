@@ -3,14 +3,17 @@
  *
  * Each request is admitted whole, what the cache did not have is written layer by layer and committed, then K and V of
  * all its tokens and layers are gathered and compared with what they must be, and the table is destroyed: its blocks
- * stay cached until others need their pages. The parts, in examples/replay/:
+ * stay cached until others need their pages. With tiers (--host-bytes, --file) blocks whose pages went to others come back
+ * from there, also in a later run. The parts, in examples/replay/:
  *   trace.c, json.c   reads and checks the trace        kv.c      tokens and KV bytes in a model's stead
  *   run.c             one replay                        sweep.c   many replays without bytes, for the plot
+ *   tiers.c           host memory and a file below the pool
  *   report.c, svg.c, progress.c   what is shown */
 #include "replay/report.h"
 #include "replay/run.h"
 #include "replay/svg.h"
 #include "replay/sweep.h"
+#include "replay/tiers.h"
 #include "replay/trace.h"
 
 #include <ctype.h>
@@ -24,11 +27,13 @@
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
+#define MAX_BYTES (UINT64_C(1) << 40)
 #define MAX_CAPACITY 4000000u /* blocks; with pages of one token still fewer pages than a pool may have */
 
 typedef struct arguments {
     run_config config;
     const char *svg;
+    bool file_bytes_given;
     bool json;
     bool help;
 } arguments;
@@ -44,15 +49,20 @@ static const char usage[] =
     "\n"
     "  --capacity N      blocks of 512 tokens in the cache (10000)\n"
     "  --requests N      replay the first N requests only\n"
+    "  --last N          of these, replay the last N only\n"
     "  --page-tokens N   tokens of a page, a divisor of 512 (64)\n"
     "  --layers N        layers (2)\n"
     "  --heads N         KV heads (1)\n"
     "  --head-dim N      elements of a head, f16, a multiple of 4 (8)\n"
     "  --json            one JSON object on stdout, and nothing else\n"
     "  --svg FILE        also replay at many capacities, ids only, and plot the hit rates\n"
+    "  --host-bytes N    a tier of host memory below the cache, for page images; N may end in K, M or G\n"
+    "  --file FILE       a tier in a file: what an earlier run left there is found again\n"
+    "  --file-bytes N    room in a new file; 0 = an existing file's own (0)\n"
     "  --help            this text\n"
     "\n"
-    "Exit status: 0; 1 for wrong bytes or a call of the library that failed; 2 for bad options or a bad trace.\n";
+    "Exit status: 0; 1 for wrong bytes or a call of the library that failed; 2 for bad options, a bad trace, or a\n"
+    "file that is no tier's. Blocks that a tier cannot give back are computed again, and counted.\n";
 
 __attribute__((format(printf, 1, 2))) static bool usage_error(const char *format, ...) {
     va_list args;
@@ -86,10 +96,39 @@ static bool parse_number32(const char *option, const char *text, uint32_t max, u
     return true;
 }
 
+/* A number of bytes from min to MAX_BYTES: decimal digits, and perhaps K, M or G for powers of 1024. */
+static bool parse_bytes(const char *option, const char *text, uint64_t min, uint64_t *out) {
+    char *end = NULL;
+    int shift = 0;
+    errno = 0;
+    const unsigned long long value = isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
+    bool good = end != NULL && errno == 0;
+    if (good && *end != '\0') {
+        shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
+        good = shift > 0 && end[1] == '\0';
+    }
+    if (good && value <= MAX_BYTES >> shift && value << shift >= min) {
+        *out = (uint64_t)value << shift;
+        return true;
+    }
+    return usage_error("%s: '%s' is not a number of bytes from %" PRIu64 " to 1024G (K, M, G may follow)", option, text,
+                       min);
+}
+
 static bool set_option(arguments *args, const char *name, const char *value) {
     run_config *const config = &args->config;
+    if (strcmp(name, "--host-bytes") == 0) return parse_bytes(name, value, 4096, &config->host_bytes);
+    if (strcmp(name, "--file-bytes") == 0) {
+        args->file_bytes_given = true;
+        return parse_bytes(name, value, 0, &config->file_bytes);
+    }
+    if (strcmp(name, "--file") == 0) {
+        config->file = value;
+        return *value != '\0' || usage_error("%s: the file name is empty", name);
+    }
     if (strcmp(name, "--capacity") == 0) return parse_number(name, value, MAX_CAPACITY, &config->capacity);
     if (strcmp(name, "--requests") == 0) return parse_number(name, value, UINT32_MAX, &config->max_requests);
+    if (strcmp(name, "--last") == 0) return parse_number(name, value, UINT32_MAX, &config->last);
     if (strcmp(name, "--layers") == 0) return parse_number32(name, value, 1024, &config->layers);
     if (strcmp(name, "--heads") == 0) return parse_number32(name, value, 1024, &config->heads);
     if (strcmp(name, "--page-tokens") == 0) {
@@ -105,8 +144,9 @@ static bool set_option(arguments *args, const char *name, const char *value) {
 }
 
 static bool takes_value(const char *name) {
-    static const char *const names[] = {"--capacity", "--requests", "--page-tokens", "--layers",
-                                        "--heads",    "--head-dim", "--svg"};
+    static const char *const names[] = {"--capacity",   "--requests", "--last",      "--page-tokens",
+                                        "--layers",     "--heads",    "--head-dim",  "--svg",
+                                        "--host-bytes", "--file",     "--file-bytes"};
     for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
         if (strcmp(name, names[i]) == 0) return true;
     return false;
@@ -145,7 +185,9 @@ static bool parse_arguments(arguments *args, int argc, char **argv) {
             return usage_error("more than one trace: '%s' and '%s'", args->config.trace, argv[i]);
         }
     }
-    return args->help || args->config.trace != NULL || usage_error("no trace is named");
+    if (args->help) return true;
+    if (args->config.trace == NULL) return usage_error("no trace is named");
+    return args->config.file != NULL || !args->file_bytes_given || usage_error("--file-bytes: of which --file?");
 }
 
 /* The sweep behind the plot, and the plot. */
@@ -183,13 +225,19 @@ int main(int argc, char **argv) {
     FILE *svg = NULL;
     if (!parse_arguments(&args, argc, argv)) return EXIT_USAGE;
     if (args.help) return fputs(usage, stdout) < 0 || fflush(stdout) != 0 ? EXIT_FAILED : EXIT_OK;
-    if (!trace_scan(args.config.trace, args.config.max_requests, &totals)) return EXIT_USAGE;
+    if (!trace_scan(args.config.trace, args.config.max_requests, args.config.last, &totals)) return EXIT_USAGE;
     /* Opened now: better to fail before the replay than after it. */
     if (args.svg != NULL && (svg = fopen(args.svg, "w")) == NULL) {
         fprintf(stderr, "replay: %s: %s\n", args.svg, strerror(errno));
         return EXIT_USAGE;
     }
-    const int status = replay_and_report(&args, &totals, svg);
+    tier_set tiers;
+    int status = EXIT_USAGE;
+    if (tiers_open(&args.config, &tiers)) {
+        if (tiers.count > 0) args.config.tiers = &tiers;
+        status = replay_and_report(&args, &totals, svg);
+        tiers_close(&tiers);
+    }
     if (svg != NULL) (void)fclose(svg);
     return status;
 }

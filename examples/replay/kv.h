@@ -12,6 +12,10 @@
 
 enum { KV_K = 0, KV_V = 1 };
 
+/* The namespace of this "model": another name when the functions below change, so that no tier gives back what an older
+ * program computed. */
+#define KV_MODEL "pagedkv replay 1"
+
 /* The TRACE_BLOCK_TOKENS token ids of a block. */
 void kv_tokens(uint64_t id, pkv_token *out);
 

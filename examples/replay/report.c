@@ -2,6 +2,7 @@
 #include "report.h"
 
 #include <inttypes.h>
+#include <pagedkv/pagedkv.h>
 #include <string.h>
 
 const char *grouped(uint64_t n) {
@@ -43,6 +44,64 @@ static void print_throughput(const run_result *r) {
     row("", value, "GB a second, generated and written, or gathered and checked");
 }
 
+static bool has_tiers(const run_result *r) { return r->tiers[PLACE_HOST].exists || r->tiers[PLACE_FILE].exists; }
+
+/* Of all tiers together. */
+static run_tier tier_sums(const run_result *r) {
+    run_tier sums = {.exists = has_tiers(r)};
+    for (int place = PLACE_HOST; place < PLACES; ++place) {
+        sums.recovered_images += r->tiers[place].recovered_images;
+        sums.bytes_loaded += r->tiers[place].bytes_loaded;
+        sums.bytes_stored += r->tiers[place].bytes_stored;
+        sums.checksum_failures += r->tiers[place].checksum_failures;
+        if (r->tiers[place].exists) sums.image_bytes = r->tiers[place].image_bytes;
+    }
+    return sums;
+}
+
+static uint64_t recovered_blocks(const run_config *config, const run_result *r) {
+    return tier_sums(r).recovered_images / (TRACE_BLOCK_TOKENS / config->page_tokens);
+}
+
+static double gib(uint64_t bytes) { return (double)bytes / (1u << 30); }
+
+static void print_place(const run_result *r, const char *name, uint64_t blocks, const run_tier *tier) {
+    printf("  %-24s %16s %9.1f %%", name, grouped(blocks), percent(blocks, r->blocks));
+    if (tier != NULL)
+        printf(" %11s %11s %8.2f %8.2f %6s", grouped(tier->images), grouped(tier->evicted_images),
+               gib(tier->bytes_loaded), gib(tier->bytes_stored), grouped(tier->checksum_failures));
+    printf("\n");
+}
+
+static void print_tiers(const run_config *config, const run_result *r) {
+    char name[48];
+    const run_tier *const host = &r->tiers[PLACE_HOST], *const file = &r->tiers[PLACE_FILE];
+    printf("\n  %-24s %16s %11s %11s %11s %8s %8s %6s\n", "prompts came from", "blocks", "share", "images", "evicted",
+           "GiB up", "GiB down", "bad");
+    (void)snprintf(name, sizeof name, "pool, %.2f GiB",
+                   gib(run_num_pages(config) * config->page_tokens * run_token_bytes(config)));
+    print_place(r, name, r->place_blocks[PLACE_POOL], NULL);
+    (void)snprintf(name, sizeof name, "host, %.2f GiB", gib(host->capacity_bytes));
+    if (host->exists) print_place(r, name, r->place_blocks[PLACE_HOST], host);
+    (void)snprintf(name, sizeof name, "file, %.2f GiB, %s", gib(file->capacity_bytes),
+                   file->engine == PKV_IO_URING ? "io_uring" : "threads");
+    if (file->exists) print_place(r, name, r->place_blocks[PLACE_FILE], file);
+    print_place(r, "computed", r->blocks - r->hit_blocks, NULL);
+    printf("\n");
+
+    char text[160];
+    (void)snprintf(text, sizeof text, "of a page of %s bytes", grouped(config->page_tokens * run_token_bytes(config)));
+    row("bytes an image", grouped(tier_sums(r).image_bytes), text);
+    (void)snprintf(text, sizeof text, "%s images that an earlier run left in the file",
+                   grouped(file->recovered_images));
+    if (file->exists) row("blocks recovered", grouped(recovered_blocks(config, r)), text);
+    row("blocks lost", grouped(r->lost_blocks), "found, but not to be had from a tier: computed again");
+    (void)snprintf(text, sizeof text, "%.2f", r->load_seconds);
+    row("waited for loads", text, "seconds");
+    (void)snprintf(text, sizeof text, "%.2f", r->store_seconds);
+    row("waited for stores", text, "seconds, the flush at the end included");
+}
+
 void report_table(const run_config *config, const run_result *r, const sweep *points) {
     char text[160];
     printf("%s, least recently used, %s blocks of %u tokens\n", base_name(config->trace), grouped(config->capacity),
@@ -65,11 +124,26 @@ void report_table(const run_config *config, const run_result *r, const sweep *po
     row("bytes checked", grouped(r->bytes_checked), "K and V of all layers and tokens of every request");
     row("wrong bytes", grouped(r->wrong_bytes), "");
     print_throughput(r);
+    if (has_tiers(r)) print_tiers(config, r);
     if (points == NULL) return;
     printf("\n  %-24s %16s\n", "capacity", "hit rate");
     for (size_t i = 0; i < points->num_points; ++i)
         printf("  %-24s %16.4f%s\n", grouped(points->points[i].capacity), points->points[i].hit_rate,
                i + 1 == points->num_points ? "  never evicts" : "");
+}
+
+static void print_json_tiers(const run_config *config, const run_result *r) {
+    const run_tier sums = tier_sums(r);
+    printf(", \"resident_hit_blocks\": %" PRIu64 ", \"host_hit_blocks\": %" PRIu64 ", \"file_hit_blocks\": %" PRIu64
+           ", \"recovered_blocks\": %" PRIu64 ", \"recovered_images\": %" PRIu64 ", \"lost_blocks\": %" PRIu64
+           ", \"checksum_failures\": %" PRIu64,
+           r->place_blocks[PLACE_POOL], r->place_blocks[PLACE_HOST], r->place_blocks[PLACE_FILE],
+           recovered_blocks(config, r), sums.recovered_images, r->lost_blocks, sums.checksum_failures);
+    printf(", \"image_bytes\": %" PRIu64 ", \"host_images\": %" PRIu64 ", \"file_images\": %" PRIu64
+           ", \"bytes_loaded\": %" PRIu64 ", \"bytes_stored\": %" PRIu64 ", \"dropped_pages\": %" PRIu64
+           ", \"load_seconds\": %.3f, \"store_seconds\": %.3f",
+           sums.image_bytes, r->tiers[PLACE_HOST].images, r->tiers[PLACE_FILE].images, sums.bytes_loaded,
+           sums.bytes_stored, r->dropped_pages, r->load_seconds, r->store_seconds);
 }
 
 void report_json(const run_config *config, const run_result *r, const sweep *points) {
@@ -83,6 +157,7 @@ void report_json(const run_config *config, const run_result *r, const sweep *poi
     printf("\"bytes_written\": %" PRIu64 ", \"bytes_checked\": %" PRIu64 ", \"wrong_bytes\": %" PRIu64
            ", \"seconds\": %.3f",
            r->bytes_written, r->bytes_checked, r->wrong_bytes, r->seconds);
+    if (has_tiers(r)) print_json_tiers(config, r);
     if (points != NULL) {
         printf(", \"sweep\": [");
         for (size_t i = 0; i < points->num_points; ++i)

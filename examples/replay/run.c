@@ -3,6 +3,7 @@
 
 #include "kv.h"
 #include "progress.h"
+#include "tiers.h"
 
 #include <inttypes.h>
 #include <pagedkv/pagedkv.h>
@@ -12,12 +13,17 @@
 /* K and V cross the ABI in pieces of about this size, which stay in a core's own cache. */
 #define PIECE_BYTES (128u << 10)
 
+/* A disk may stall for long; a replay that waits is of more use than one that gives up. */
+#define WAIT_NS UINT64_C(60000000000)
+
 typedef struct replay {
     const run_config *config;
     run_result *result;
     trace_reader reader;
     pkv_pool *pool;
+    pkv_namespace ns;
     pkv_token *tokens;     /* of one request */
+    int32_t *where;        /* of its pages: PKV_BLOCK_* */
     uint64_t *rows[2];     /* one piece of K, of V */
     uint64_t token_words;  /* 8-byte words of a token's K, or V, in one layer */
     uint64_t piece_tokens; /* a multiple of a trace block, or a power of two below it */
@@ -56,6 +62,16 @@ static bool make_pool(replay *r) {
     options.page_tokens = r->config->page_tokens;
     options.num_groups = 1;
     options.groups = &group;
+    pkv_tier_attachment attachments[TIERS_MAX];
+    if (r->config->tiers != NULL && r->config->tiers->count > 0) {
+        tiers_attach(r->config->tiers, attachments);
+        options.tiers = attachments;
+        options.num_tiers = r->config->tiers->count;
+        options.clean_pages = group.num_pages; /* all that is cached is stored as soon as there is time */
+        /* An engine in a hurry would rather lose an image than wait for its store. Here the figures should tell what the
+         * tiers can hold, not how fast this machine's disk is. */
+        options.flags = PKV_POOL_KEEP_UNSTORED;
+    }
     return ok(pkv_pool_create(&options, &r->pool), "pkv_pool_create");
 }
 
@@ -67,9 +83,10 @@ static bool make_buffers(replay *r, const trace_totals *totals) {
     if (block_bytes <= PIECE_BYTES) r->piece_tokens *= PIECE_BYTES / block_bytes;
     while (r->piece_tokens > 1 && r->piece_tokens * token_bytes > PIECE_BYTES) r->piece_tokens /= 2;
     r->tokens = malloc(totals->max_blocks * TRACE_BLOCK_TOKENS * sizeof *r->tokens);
+    r->where = malloc(totals->max_blocks * (TRACE_BLOCK_TOKENS / r->config->page_tokens) * sizeof *r->where);
     r->rows[KV_K] = malloc(r->piece_tokens * token_bytes);
     r->rows[KV_V] = malloc(r->piece_tokens * token_bytes);
-    if (r->tokens != NULL && r->rows[KV_K] != NULL && r->rows[KV_V] != NULL) return true;
+    if (r->tokens != NULL && r->where != NULL && r->rows[KV_K] != NULL && r->rows[KV_V] != NULL) return true;
     fprintf(stderr, "replay: out of memory\n");
     return false;
 }
@@ -153,32 +170,115 @@ static bool prefill(replay *r, pkv_table *table, uint64_t matched, uint64_t tota
     return true;
 }
 
+/* ---- tiers ------------------------------------------------------------------------------------------------------- */
+
+/* Waits until what is cached has been stored. */
+static bool wait_for_stores(replay *r) {
+    const double started = now_seconds();
+    const bool good = ok(pkv_pool_flush(r->pool, WAIT_NS), "pkv_pool_flush");
+    r->result->store_seconds += now_seconds() - started;
+    return good;
+}
+
+static pkv_status admit(replay *r, pkv_table *table, uint64_t total, pkv_match *match) {
+    pkv_prompt prompt = PKV_PROMPT_INIT;
+    prompt.ns = &r->ns;
+    prompt.tokens = r->tokens;
+    prompt.num_tokens = total;
+    pkv_admit_options options = PKV_ADMIT_OPTIONS_INIT;
+    options.max_match = PKV_MATCH_ALL;
+    pkv_status status;
+    do status = pkv_table_admit(table, &prompt, &options, match);
+    while (status == PKV_ERR_AGAIN && wait_for_stores(r));
+    return status;
+}
+
+static run_place place_of(const replay *r, int32_t where) {
+    return where < PKV_BLOCK_TIER ? PLACE_POOL : r->config->tiers->places[where - PKV_BLOCK_TIER];
+}
+
+/* Adds the first `num_blocks` trace blocks to the places that r->where tells. */
+static void count_places(replay *r, uint64_t num_blocks) {
+    const uint64_t pages = TRACE_BLOCK_TOKENS / r->config->page_tokens;
+    for (uint64_t block = 0; block < num_blocks; ++block) {
+        run_place slowest = PLACE_POOL;
+        for (uint64_t page = 0; page < pages; ++page) {
+            const run_place place = place_of(r, r->where[block * pages + page]);
+            if (place > slowest) slowest = place;
+        }
+        ++r->result->place_blocks[slowest];
+    }
+}
+
+/* Tokens at the start of the sequence whose KV is in pages, after a restore that failed. */
+static bool readable_tokens(replay *r, pkv_table *table, uint64_t matched, uint64_t *valid) {
+    pkv_table_info info = PKV_TABLE_INFO_INIT;
+    int32_t where = PKV_BLOCK_RESIDENT;
+    if (!ok(pkv_table_get_info(table, &info), "pkv_table_get_info")) return false;
+    const uint64_t pages = (info.valid < matched ? info.valid : matched) / r->config->page_tokens;
+    for (uint64_t page = 0; page < pages; ++page) { /* what only came too late is still absent */
+        if (!ok(pkv_table_residency(table, 0, page, 1, &where), "pkv_table_residency")) return false;
+        if (where != PKV_BLOCK_RESIDENT) break;
+        *valid = (page + 1) * r->config->page_tokens;
+    }
+    return true;
+}
+
+/* Goes on with what can be read: the rest of the prompt is to be computed, whatever admission found. */
+static bool cut_to(replay *r, pkv_table *table, uint64_t valid, uint64_t total) {
+    if (!ok(pkv_table_truncate(table, valid, NULL), "pkv_table_truncate") ||
+        !ok(pkv_table_set_tokens(table, valid, total - valid, r->tokens + valid), "pkv_table_set_tokens"))
+        return false;
+    pkv_status status;
+    do status = pkv_table_reserve(table, total);
+    while (status == PKV_ERR_AGAIN && wait_for_stores(r));
+    return ok(status, "pkv_table_reserve");
+}
+
+/* Brings the matched tokens into pages, all of them or, when a tier fails, those before the first that is lost. */
+static bool bring_up(replay *r, pkv_table *table, uint64_t matched, uint64_t total, uint64_t *valid) {
+    *valid = matched;
+    if (r->config->tiers == NULL) return true;
+    if (!ok(pkv_table_residency(table, 0, 0, matched / r->config->page_tokens, r->where), "pkv_table_residency"))
+        return false;
+    const double started = now_seconds();
+    const pkv_status status = pkv_table_restore(table, 0, UINT64_MAX, WAIT_NS, NULL);
+    r->result->load_seconds += now_seconds() - started;
+    if (status == PKV_ERR_LOST || status == PKV_ERR_TIMEOUT) {
+        *valid = 0;
+        if (!readable_tokens(r, table, matched, valid) || !cut_to(r, table, *valid, total)) return false;
+        r->result->lost_blocks += (matched + TRACE_BLOCK_TOKENS - 1) / TRACE_BLOCK_TOKENS - *valid / TRACE_BLOCK_TOKENS;
+    } else if (!ok(status, "pkv_table_restore")) {
+        return false;
+    }
+    count_places(r, *valid / TRACE_BLOCK_TOKENS);
+    return true;
+}
+
+/* ---- the replay -------------------------------------------------------------------------------------------------- */
+
 static bool replay_request(replay *r) {
     const trace_request *const request = &r->reader.request;
     const uint64_t total = request->num_blocks * TRACE_BLOCK_TOKENS;
+    uint64_t valid = 0;
     pkv_table *table = NULL;
     pkv_match match = PKV_MATCH_INIT;
     for (uint64_t block = 0; block < request->num_blocks; ++block)
         kv_tokens(request->ids[block], r->tokens + block * TRACE_BLOCK_TOKENS);
 
-    pkv_prompt prompt = PKV_PROMPT_INIT;
-    prompt.tokens = r->tokens;
-    prompt.num_tokens = total;
-    pkv_admit_options admit = PKV_ADMIT_OPTIONS_INIT;
-    admit.max_match = PKV_MATCH_ALL;
-
     ++r->result->requests;
     r->result->blocks += request->num_blocks;
     r->result->tokens += total;
     if (!ok(pkv_table_create(r->pool, &table), "pkv_table_create")) return false;
-    const pkv_status status = pkv_table_admit(table, &prompt, &admit, &match);
+    const pkv_status status = admit(r, table, total, &match);
     bool good = true;
     if (status == PKV_ERR_NO_PAGES && request->num_blocks > r->config->capacity)
         ++r->result->refused;
     else
-        good = ok(status, "pkv_table_admit") && prefill(r, table, match.tokens, total);
-    r->result->hit_tokens += match.tokens;
-    r->result->hit_blocks += match.tokens / TRACE_BLOCK_TOKENS;
+        good = ok(status, "pkv_table_admit") && bring_up(r, table, match.tokens, total, &valid) &&
+               prefill(r, table, valid, total);
+    r->result->hit_tokens += valid;
+    r->result->hit_blocks += valid / TRACE_BLOCK_TOKENS;
     return ok(pkv_table_destroy(table, NULL), "pkv_table_destroy") && good;
 }
 
@@ -188,7 +288,8 @@ static bool replay_all(replay *r, const trace_totals *totals, const char *label)
     bool good = true;
     const double started = now_seconds();
     progress_start(&bar, label, totals->blocks);
-    while (good && r->result->requests < totals->requests && (got = trace_next(&r->reader)) == 1) {
+    for (uint64_t i = 0; i < totals->skipped && got == 1; ++i) got = trace_next(&r->reader);
+    while (good && got == 1 && r->result->requests < totals->requests && (got = trace_next(&r->reader)) == 1) {
         /* The buffers are of the size that the scan found. */
         if (r->reader.request.num_blocks > totals->max_blocks) break;
         good = replay_request(r);
@@ -206,17 +307,25 @@ static bool read_stats(replay *r) {
     if (!ok(pkv_pool_get_stats(r->pool, 0, &stats), "pkv_pool_get_stats")) return false;
     r->result->evicted_pages = stats.evicted_pages;
     r->result->distinct_pages = stats.published_blocks;
-    return true;
+    r->result->dropped_pages = stats.dropped_images;
+    return r->config->tiers == NULL || tiers_read(r->config->tiers, r->config, r->result);
 }
 
+/* A later run on the same file is to find everything. */
+static bool store_rest(replay *r) { return r->config->tiers == NULL || wait_for_stores(r); }
+
 bool run_trace(const run_config *config, const trace_totals *totals, const char *label, run_result *result) {
-    replay r = {.config = config, .result = result};
+    static const char model[] = KV_MODEL;
+    replay r = {.config = config, .result = result, .ns = PKV_NAMESPACE_INIT};
+    r.ns.model.data = model;
+    r.ns.model.size = sizeof model - 1;
     *result = (run_result){.requests = 0};
     const bool good = make_buffers(&r, totals) && make_pool(&r) && trace_open(&r.reader, config->trace) &&
-                      replay_all(&r, totals, label) && read_stats(&r);
+                      replay_all(&r, totals, label) && store_rest(&r) && read_stats(&r);
     trace_close(&r.reader);
     if (r.pool != NULL) (void)pkv_pool_destroy(r.pool);
     free(r.tokens);
+    free(r.where);
     free(r.rows[KV_K]);
     free(r.rows[KV_V]);
     return good;

@@ -10,6 +10,7 @@ static bool run_point(const run_config *config, const trace_totals *totals, uint
     run_config ids = *config;
     ids.capacity = capacity;
     ids.ids_only = true;
+    ids.tiers = NULL;
     ids.page_tokens = TRACE_BLOCK_TOKENS; /* the page size decides nothing here, and large pages are fast */
     (void)snprintf(label, sizeof label, "capacity %" PRIu64, capacity);
     if (!run_trace(&ids, totals, label, &result)) return false;

@@ -131,20 +131,30 @@ int trace_next(trace_reader *reader) {
     return -1;
 }
 
-bool trace_scan(const char *path, uint64_t max_requests, trace_totals *totals) {
+/* Adds up requests after totals->skipped; *seen is told all of them. */
+static bool add_up(const char *path, uint64_t max_requests, trace_totals *totals, uint64_t *seen) {
     trace_reader reader;
     int got = 1;
-    *totals = (trace_totals){0, 0, 0};
     if (!trace_open(&reader, path)) return false;
-    while ((max_requests == 0 || totals->requests < max_requests) && (got = trace_next(&reader)) == 1) {
+    for (*seen = 0; (max_requests == 0 || *seen < max_requests) && (got = trace_next(&reader)) == 1;) {
+        if (++*seen <= totals->skipped) continue;
         ++totals->requests;
         totals->blocks += reader.request.num_blocks;
         if (reader.request.num_blocks > totals->max_blocks) totals->max_blocks = reader.request.num_blocks;
     }
-    if (got == 0 && totals->requests == 0) {
+    if (got == 0 && *seen == 0) {
         fprintf(stderr, "%s:1: the trace is empty\n", path);
         got = -1;
     }
     trace_close(&reader);
     return got >= 0;
+}
+
+bool trace_scan(const char *path, uint64_t max_requests, uint64_t last, trace_totals *totals) {
+    uint64_t seen = 0;
+    *totals = (trace_totals){0, 0, 0, 0};
+    if (!add_up(path, max_requests, totals, &seen)) return false;
+    if (last == 0 || last >= seen) return true;
+    *totals = (trace_totals){seen - last, 0, 0, 0};
+    return add_up(path, seen, totals, &seen);
 }

@@ -30,8 +30,9 @@ typedef struct trace_reader {
     trace_request request;
 } trace_reader;
 
-/* What a whole trace, or its first requests, amounts to. */
+/* What a whole trace, or a part of its requests, amounts to. */
 typedef struct trace_totals {
+    uint64_t skipped; /* requests before the part */
     uint64_t requests;
     uint64_t blocks;
     uint64_t max_blocks; /* of one request */
@@ -45,7 +46,8 @@ void trace_close(trace_reader *reader);
 /* Reads the next request into reader->request: 1, 0 at the end, -1 for a bad line. */
 int trace_next(trace_reader *reader);
 
-/* Checks and adds up the first max_requests requests (0 = all). False also for a trace without requests. */
-bool trace_scan(const char *path, uint64_t max_requests, trace_totals *totals);
+/* Checks and adds up the first max_requests requests (0 = all), or of these the last ones only (0 = all). False also for a
+ * trace without requests. */
+bool trace_scan(const char *path, uint64_t max_requests, uint64_t last, trace_totals *totals);
 
 #endif

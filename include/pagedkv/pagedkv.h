@@ -3,7 +3,8 @@
  *  The whole API: a paged KV cache behind a C ABI. Read the headers in this order:
  *    types.h   conventions, statuses, handles          tensor.h  element types, layouts, views of rows
  *    pool.h    pages, prefix index, eviction, kernels  table.h   one sequence: block table, fork, gather
- *    batch.h   the decode step of many sequences       stats.h   counters */
+ *    batch.h   the decode step of many sequences       stats.h   counters
+ *    tier.h    host memory and files below pools       tier_ops.h  tiers of one's own */
 #ifndef PAGEDKV_PAGEDKV_H
 #define PAGEDKV_PAGEDKV_H
 
@@ -12,6 +13,8 @@
 #include <pagedkv/stats.h>
 #include <pagedkv/table.h>
 #include <pagedkv/tensor.h>
+#include <pagedkv/tier.h>
+#include <pagedkv/tier_ops.h>
 #include <pagedkv/types.h>
 
 #endif

@@ -109,6 +109,37 @@ typedef struct pkv_group_options {
     {sizeof(pkv_group_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, PKV_DTYPE_F16, 0, 0, PKV_LAYOUT_NHD, PKV_PAGE_MAJOR,        \
      PKV_ATTENTION_FULL, 0, 0, PKV_MEMORY_POOL, 0, NULL, NULL, {0, 0, 0}, {0, 0, 0}, 0, PKV_SCALES_NONE, 0, NULL, NULL}
 
+#define PKV_MAX_TIERS 4
+
+/* pkv_tier_attachment.policy: when the pool stores images of published blocks in the tier */
+#define PKV_TIER_WRITE_BACK 0    /**< in the background, before they are evicted: see pkv_pool_options.clean_pages */
+#define PKV_TIER_WRITE_THROUGH 1 /**< in the background, as soon as they are published */
+#define PKV_TIER_WRITE_ON_HITS 2 /**< in the background, at the block's `hits`-th hit (lookup, admission) */
+#define PKV_TIER_DEMOTE 3        /**< when the tier above is about to evict them (a host tier above it); what the tier above
+                                      cannot hold back is dropped */
+#define PKV_TIER_READ_ONLY 4     /**< never */
+
+/* pkv_tier_attachment.flags */
+#define PKV_TIER_EXCLUSIVE 1u /**< an image that was loaded into the pool is removed from the tier: it holds what the pool does
+                                   not. Without it the image stays, and the page need not be stored again */
+
+/** A tier below a pool: tier.h. */
+typedef struct pkv_tier_attachment {
+    size_t struct_size;
+    struct pkv_tier *tier;
+    int32_t policy;      /**< PKV_TIER_WRITE_* ... */
+    uint32_t hits;       /**< PKV_TIER_WRITE_ON_HITS: 1 .. 1000 */
+    uint32_t flags;      /**< PKV_TIER_EXCLUSIVE */
+    uint32_t reserved;   /**< 0 */
+    uint64_t timeout_ns; /**< longest wait for an answer of the tier, where a call has none of its own; 0 = one second */
+} pkv_tier_attachment;
+#define PKV_TIER_ATTACHMENT_INIT {sizeof(pkv_tier_attachment), NULL, PKV_TIER_WRITE_BACK, 0, 0, 0, 0}
+
+/* pkv_pool_options.flags */
+#define PKV_POOL_KEEP_UNSTORED 1u /**< with tiers: a cached page whose image is in no tier yet is not evicted: while one of the
+                                       group waits to be stored, calls that would have to evict give PKV_ERR_AGAIN. Without it such pages are dropped and counted
+                                       (pkv_pool_stats.dropped_images) */
+
 typedef struct pkv_pool_options {
     size_t struct_size;
     uint32_t page_tokens;            /**< tokens of a page: 1 .. PKV_MAX_PAGE_TOKENS */
@@ -120,8 +151,16 @@ typedef struct pkv_pool_options {
     uint64_t seed;                   /**< of the prefix keys; 0 = random, from the operating system */
     uint32_t debug;                  /**< PKV_DEBUG_* */
     uint32_t event_capacity;         /**< events kept for pkv_pool_events, up to 2^24; 0 = none are recorded */
+    const pkv_tier_attachment *tiers; /**< num_tiers of them, in the order in which they are asked, the fastest first. Every
+                                           group needs memory then. The tiers stay open as long as the pool lives */
+    uint32_t num_tiers;              /**< 0 .. PKV_MAX_TIERS */
+    uint32_t flags;                  /**< PKV_POOL_* */
+    uint64_t clean_pages;            /**< PKV_TIER_WRITE_BACK: pages of each group that the pool tries to have free, or cached
+                                          with their images stored; 0 = a quarter of the group's. More makes evictions lose
+                                          less, fewer makes fewer stores */
+    uint64_t staging_bytes;          /**< memory for images on their way; 0 = 32 MiB. At least 8 images */
 } pkv_pool_options;
-#define PKV_POOL_OPTIONS_INIT {sizeof(pkv_pool_options), 0, 0, NULL, PKV_HUGE_PAGES_AUTO, 0, 0, 0, 0}
+#define PKV_POOL_OPTIONS_INIT {sizeof(pkv_pool_options), 0, 0, NULL, PKV_HUGE_PAGES_AUTO, 0, 0, 0, 0, NULL, 0, 0, 0, 0}
 
 /** Makes a pool. Memory of the pool's own is reserved at once and backed by the kernel as it is first touched.
  *  @param options  copied; `groups` and what it points to are not needed afterwards (PKV_MEMORY_CALLER tensors are)
@@ -133,8 +172,10 @@ PKV_API pkv_status pkv_pool_create(const pkv_pool_options *options, pkv_pool **p
 
 /** Closes a pool. Live tables keep its memory alive, but answer PKV_ERR_CLOSED from now on; the memory goes with the
  *  last of them.
+ *  With tiers: what is not stored yet is lost (pkv_pool_flush), and operations under way are cancelled when the memory goes.
  *  @return PKV_OK; PKV_ERR_HANDLE; PKV_ERR_BUSY when the pool has memory of the caller's (PKV_MEMORY_CALLER) and a call on
- *          another thread is at work on its bytes: the pool stays open; see pkv_pool_quiesce
+ *          another thread, or a store or load in the background, is at work on its bytes: the pool stays open; see
+ *          pkv_pool_quiesce
  *  Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_pool_destroy(pkv_pool *pool);
 
@@ -189,7 +230,7 @@ PKV_API pkv_status pkv_pool_aux(pkv_pool *pool, uint32_t group, pkv_page page, v
  *  The bytes of the pages are whatever they held before.
  *  @param pages  out, num_pages ids, each with a count of one that belongs to the caller
  *  @return PKV_OK; PKV_ERR_NO_PAGES when fewer than num_pages are free or cached (the pool is unchanged);
- *          PKV_ERR_INVALID; PKV_ERR_HANDLE
+ *          PKV_ERR_AGAIN with PKV_POOL_KEEP_UNSTORED; PKV_ERR_INVALID; PKV_ERR_HANDLE
  *  Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_pool_alloc(pkv_pool *pool, uint32_t group, uint64_t num_pages, pkv_page *pages);
 
@@ -274,8 +315,11 @@ typedef struct pkv_match {
     size_t struct_size;
     uint64_t tokens; /**< tokens found, from the first */
     uint64_t blocks; /**< blocks that hold them */
+    uint64_t resident_tokens; /**< of them, in pages; all of them but for pkv_table_admit in a pool with tiers */
+    uint64_t tier_tokens[PKV_MAX_TIERS]; /**< of them, in each tier (a block counts for the slowest tier that has one of its
+                                              images): pkv_table_restore brings them up */
 } pkv_match;
-#define PKV_MATCH_INIT {sizeof(pkv_match), 0, 0}
+#define PKV_MATCH_INIT {sizeof(pkv_match), 0, 0, 0, {0, 0, 0, 0}}
 
 #define PKV_MATCH_ALL UINT64_MAX /**< as max_match: the whole prompt may match */
 
@@ -334,7 +378,10 @@ typedef struct pkv_retention {
 } pkv_retention;
 #define PKV_RETENTION_INIT {sizeof(pkv_retention), PKV_PRIORITY_DEFAULT, 0, 0}
 
-/** Sets the retention of published blocks that hold tokens of [first_token, first_token + num_tokens) of a prompt.
+/** Images in tiers keep the retention that their block had when they were stored; this call, and pkv_table_set_retention, set
+ *  it there too.
+ *
+ *  Sets the retention of published blocks that hold tokens of [first_token, first_token + num_tokens) of a prompt.
  *  @param num_tokens  UINT64_MAX = to the end
  *  @param blocks      out, blocks found and set; or NULL
  *  @return PKV_OK, also when none is published; PKV_ERR_INVALID; PKV_ERR_NO_MEMORY; PKV_ERR_HANDLE
@@ -358,7 +405,8 @@ typedef struct pkv_clear_result {
 } pkv_clear_result;
 #define PKV_CLEAR_RESULT_INIT {sizeof(pkv_clear_result), 0, 0}
 
-/** Forgets all prefixes of a namespace. From then on none of them is found, and tables admitted before publish nothing
+/** Forgets all prefixes of a namespace, in the pool and in its tiers (images that other pools stored there included; live
+ *  sequences whose blocks are still in a tier lose them). From then on none of them is found, and tables admitted before publish nothing
  *  more there: call it when weights change in place.
  *  @param ns      NULL = the namespace whose parts are empty
  *  @param result  out, or NULL
@@ -366,7 +414,7 @@ typedef struct pkv_clear_result {
  *  Thread-safe; takes time in proportion to the blocks forgotten. Since 0.1. */
 PKV_API pkv_status pkv_pool_clear(pkv_pool *pool, const pkv_namespace *ns, pkv_clear_result *result);
 
-/** As pkv_pool_clear, for all namespaces. Thread-safe. Since 0.1. */
+/** As pkv_pool_clear, for all namespaces, also those that only tiers know. Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_pool_clear_all(pkv_pool *pool, pkv_clear_result *result);
 
 /* ---- keys and events -------------------------------------------------------------------------------------------- */

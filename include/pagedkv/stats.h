@@ -62,9 +62,24 @@ typedef struct pkv_pool_stats {
     uint64_t events;              /**< events recorded */
     /* gauges */
     uint64_t pinned_pages;        /**< of cached_pages, those that are pinned and so not evictable */
+    uint64_t unstored_pages;      /**< of cached_pages, those that wait to be stored in a tier that wants them */
+    /* counters, of pools with tiers */
+    uint64_t stored_images;       /**< images that the pool stored, each tier counted */
+    uint64_t failed_stores;       /**< and those that no tier took */
+    uint64_t dropped_images;      /**< pages evicted while their image was in no tier */
+    uint64_t loaded_blocks;       /**< blocks of sequences brought back from tiers */
+    uint64_t adopted_blocks;      /**< blocks that were to be brought back, and were found in a page by then */
+    uint64_t joined_loads;        /**< loads that were under way for somebody else already, and waited for */
+    uint64_t spilled_blocks;      /**< blocks of live sequences moved down */
+    uint64_t lost_blocks;         /**< blocks that no tier could give back */
+    uint64_t exposed_ns;          /**< time that gathers waited for blocks that were not resident */
+    uint64_t tier_hit_tokens;     /**< of hit_tokens, those found in tiers */
+    /* gauges */
+    uint64_t image_bytes;         /**< bytes of a page image of the group asked for, in a tier; 0 without tiers */
 } pkv_pool_stats;
 #define PKV_POOL_STATS_INIT                                                                                            \
-    {sizeof(pkv_pool_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+    {sizeof(pkv_pool_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /** Statistics of a pool, of one moment.
  *  @param group  pages are those of this group; the other numbers are the pool's

@@ -70,7 +70,10 @@ typedef struct pkv_admit_options {
  *  @param prompt   tokens, namespace and media; copied
  *  @param options  NULL = defaults
  *  @param match    out, what was found, or NULL
- *  @return PKV_OK; PKV_ERR_NO_PAGES when the room cannot be had besides the matched pages and the watermark;
+ *  In a pool with tiers a match goes on with blocks that are found there; they are absent until pkv_table_restore (see
+ *  below). The call waits for the tiers' answers, not for bytes.
+ *  @return PKV_OK; PKV_ERR_NO_PAGES when the room cannot be had besides the matched pages and the watermark; PKV_ERR_AGAIN
+ *          with PKV_POOL_KEEP_UNSTORED;
  *          PKV_ERR_STATE for a table that has a sequence; PKV_ERR_INVALID; PKV_ERR_NO_MEMORY; PKV_ERR_HANDLE
  *  Since 0.1. */
 PKV_API pkv_status pkv_table_admit(pkv_table *table, const pkv_prompt *prompt, const pkv_admit_options *options,
@@ -228,6 +231,60 @@ PKV_API pkv_status pkv_table_pages(pkv_table *table, uint32_t group, pkv_page *p
 PKV_API pkv_status pkv_table_slots(pkv_table *table, uint32_t group, uint64_t position, uint64_t num_tokens,
                                    pkv_slot *slots);
 
+/* ---- blocks in tiers -------------------------------------------------------------------------------------------- */
+
+/* In a pool with tiers a block of a sequence may be absent: in tiers, not in pages. pkv_table_admit attaches what it finds
+ * there (the pages are taken already, and still empty), pkv_table_spill moves blocks down. Absent blocks are committed
+ * tokens like others, but pages, slots that touch them, fork, export and batches give PKV_ERR_NOT_RESIDENT until
+ * pkv_table_restore has brought them up. pkv_table_gather does so by itself, and waits (pkv_pool_stats.exposed_ns).
+ *
+ * A block that no tier can give back is lost, and never replaced by other bytes: the call gives PKV_ERR_LOST,
+ * pkv_table_info.valid says how many tokens are left, and from then on the table takes only truncate (to at most so many,
+ * which makes it usable again), get_info, residency, clear and destroy. */
+
+/* pkv_table_residency */
+#define PKV_BLOCK_DROPPED (-1) /**< a window has passed it */
+#define PKV_BLOCK_RESIDENT 0   /**< in a page */
+#define PKV_BLOCK_TIER 1       /**< + i: in tier i of the pool */
+
+/** Where blocks [first_block, first_block + num_blocks) of a group are.
+ *  @param where  out, one for each block: PKV_BLOCK_*
+ *  @return PKV_OK; PKV_ERR_INVALID; PKV_ERR_STATE before admit; PKV_ERR_HANDLE
+ *  Since 0.1. */
+PKV_API pkv_status pkv_table_residency(pkv_table *table, uint32_t group, uint64_t first_block, uint64_t num_blocks,
+                                       int32_t *where);
+
+typedef struct pkv_spill_result {
+    size_t struct_size;
+    uint64_t spilled_blocks; /**< now in tiers, in at least one group */
+    uint64_t shared_pages;   /**< pages that somebody else holds, too: they stayed */
+} pkv_spill_result;
+#define PKV_SPILL_RESULT_INIT {sizeof(pkv_spill_result), 0, 0}
+
+/** Moves committed blocks [first_block, first_block + num_blocks) down and frees their pages. The images belong to this
+ *  sequence and are pinned in the tiers until they are restored, or the blocks go. Blocks that are absent already, and pages
+ *  that others hold, stay as they are. The call waits for the stores.
+ *  @param num_blocks  more than there are: to the end
+ *  @param sync        work that may still use the pages; NULL = none
+ *  @param result      out, or NULL
+ *  @return PKV_OK; PKV_ERR_NO_SPACE when no tier has room for all of them, PKV_ERR_IO or PKV_ERR_TIMEOUT when none took
+ *          them: nothing was moved then; PKV_ERR_STATE before admit or in a pool without tiers; PKV_ERR_INVALID;
+ *          PKV_ERR_NO_MEMORY; PKV_ERR_HANDLE
+ *  Since 0.1. */
+PKV_API pkv_status pkv_table_spill(pkv_table *table, uint64_t first_block, uint64_t num_blocks, const pkv_sync *sync,
+                                   pkv_spill_result *result);
+
+/** Brings absent blocks of [first_block, first_block + num_blocks) back into pages. Blocks that another sequence brought up,
+ *  or is bringing up, are taken from there and not loaded twice. What was loaded before a failure stays.
+ *  @param num_blocks  more than there are: to the end
+ *  @param timeout_ns  longest wait; UINT64_MAX = for ever
+ *  @param restored    out, blocks that are resident now and were not before; or NULL
+ *  @return PKV_OK; PKV_ERR_TIMEOUT (a later call may succeed); PKV_ERR_LOST; PKV_ERR_NO_PAGES when spilled blocks find no
+ *          pages (nothing was loaded); PKV_ERR_STATE before admit; PKV_ERR_INVALID; PKV_ERR_NO_MEMORY; PKV_ERR_HANDLE
+ *  Since 0.1. */
+PKV_API pkv_status pkv_table_restore(pkv_table *table, uint64_t first_block, uint64_t num_blocks, uint64_t timeout_ns,
+                                     uint64_t *restored);
+
 typedef struct pkv_table_info {
     size_t struct_size;
     uint64_t named;           /**< tokens */
@@ -237,8 +294,10 @@ typedef struct pkv_table_info {
     uint64_t matched;         /**< tokens that admit took from the cache */
     uint64_t blocks;          /**< blocks of the sequence */
     uint64_t committed_blocks; /**< of them, those that hold committed tokens; the rest is reserved room */
+    uint64_t valid;            /**< tokens whose KV can be had: `committed`, or fewer after PKV_ERR_LOST */
+    uint64_t absent_blocks;    /**< blocks in tiers instead of pages */
 } pkv_table_info;
-#define PKV_TABLE_INFO_INIT {sizeof(pkv_table_info), 0, 0, 0, 0, 0, 0, 0}
+#define PKV_TABLE_INFO_INIT {sizeof(pkv_table_info), 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /** The table's numbers. Since 0.1. */
 PKV_API pkv_status pkv_table_get_info(pkv_table *table, pkv_table_info *info);

@@ -107,6 +107,9 @@ PKV_API void pkv_set_log(pkv_log_function function, void *user, int32_t max_leve
 typedef struct pkv_pool pkv_pool;   /**< pages, prefix index, eviction: pool.h */
 typedef struct pkv_table pkv_table; /**< one sequence: table.h */
 typedef struct pkv_batch pkv_batch; /**< the sequences of one decode step: batch.h */
+typedef struct pkv_tier pkv_tier;   /**< a place below pools that keeps page images: tier.h */
+typedef struct pkv_op pkv_op;       /**< one asynchronous operation: tier.h */
+typedef struct pkv_queue pkv_queue; /**< where operations end: tier.h */
 
 typedef int32_t pkv_page;  /**< page id in a layer group: 0 .. num_pages-1 */
 typedef int32_t pkv_token; /**< token id; any value */

@@ -2,6 +2,7 @@
 // pool.h: checks of handles and structs; the work is in pool/.
 #include "pool/pool.h"
 
+#include "capi/attachments.h"
 #include "capi/boundary.h"
 #include "capi/retention.h"
 #include "core/sync.h"
@@ -54,7 +55,7 @@ uint64_t match_limit(const Pool &pool, uint64_t num_tokens, uint64_t max_match) 
 pkv_match match_of(const Pool &pool, uint64_t blocks) {
     pkv_match match = PKV_MATCH_INIT;
     match.blocks = blocks;
-    match.tokens = blocks * pool.page_tokens();
+    match.tokens = match.resident_tokens = blocks * pool.page_tokens();
     return match;
 }
 
@@ -72,8 +73,10 @@ pkv_status pkv_pool_create(const pkv_pool_options *options, pkv_pool **pool) {
             return fail(PKV_ERR_LIMIT, "page_tokens is %u, more than %d", known.page_tokens, PKV_MAX_PAGE_TOKENS);
         std::vector<pkv_group_options> groups;
         PKV_TRY(read_groups(known, groups));
+        std::vector<pkv::Attachment> tiers;
+        PKV_TRY(pkv::read_tiers(known, tiers));
         std::shared_ptr<Pool> fresh;
-        PKV_TRY(Pool::create(known, groups, fresh));
+        PKV_TRY(Pool::create(known, groups, std::move(tiers), fresh));
         return pkv::hand_out(std::move(fresh), pool);
     });
 }

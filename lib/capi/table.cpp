@@ -161,7 +161,6 @@ pkv_status pkv_table_truncate(pkv_table *table, uint64_t num_tokens, const pkv_s
     return boundary([&] {
         TableCall call;
         PKV_TRY(call.acquire(table));
-        PKV_TRY(call->check_admitted());
         PKV_TRY(pkv::wait_sync(sync));
         return call->truncate(num_tokens);
     });
@@ -246,6 +245,7 @@ pkv_status pkv_table_pages(pkv_table *table, uint32_t group, pkv_page *pages, ui
         PKV_TRY(call->pool().check_group(group));
         PKV_TRY(check_array(pages, capacity, "pages"));
         PKV_TRY(not_null(num_blocks, "num_blocks"));
+        PKV_TRY(call->check_resident());
         const auto blocks = call->pages(group);
         *num_blocks = blocks.size();
         if (capacity == 0) return PKV_OK;
@@ -263,6 +263,43 @@ pkv_status pkv_table_slots(pkv_table *table, uint32_t group, uint64_t position, 
         PKV_TRY(call->pool().check_group(group));
         PKV_TRY(check_array(slots, num_tokens, "slots"));
         return call->slots(group, position, num_tokens, slots);
+    });
+}
+
+pkv_status pkv_table_residency(pkv_table *table, uint32_t group, uint64_t first_block, uint64_t num_blocks,
+                               int32_t *where) {
+    return boundary([&] {
+        TableCall call;
+        PKV_TRY(call.acquire(table));
+        PKV_TRY(call->pool().check_group(group));
+        PKV_TRY(check_array(where, num_blocks, "where"));
+        return call->residency(group, first_block, {where, num_blocks});
+    });
+}
+
+pkv_status pkv_table_spill(pkv_table *table, uint64_t first_block, uint64_t num_blocks, const pkv_sync *sync,
+                           pkv_spill_result *result) {
+    return boundary([&] {
+        TableCall call;
+        PKV_TRY(call.acquire(table));
+        if (result != nullptr) PKV_TRY(check_out_struct(result, "result"));
+        PKV_TRY(pkv::wait_sync(sync));
+        pkv_spill_result value = PKV_SPILL_RESULT_INIT;
+        PKV_TRY(call->spill(first_block, num_blocks, value));
+        if (result != nullptr) write_struct(result, value);
+        return PKV_OK;
+    });
+}
+
+pkv_status pkv_table_restore(pkv_table *table, uint64_t first_block, uint64_t num_blocks, uint64_t timeout_ns,
+                             uint64_t *restored) {
+    return boundary([&] {
+        TableCall call;
+        PKV_TRY(call.acquire(table));
+        uint64_t value = 0;
+        const pkv_status status = call->restore(first_block, num_blocks, timeout_ns, value);
+        if (restored != nullptr) *restored = value;
+        return status;
     });
 }
 

@@ -132,6 +132,10 @@ const char *kind_name(HandleKind kind) {
     case HandleKind::pool: return "pool";
     case HandleKind::table: return "table";
     case HandleKind::batch: return "batch";
+    case HandleKind::tier: return "tier";
+    case HandleKind::queue: return "queue";
+    case HandleKind::op: return "operation";
+    case HandleKind::request: return "request";
     }
     return "object";
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <cstring>
 
 namespace pkv {
 
@@ -21,73 +22,146 @@ constexpr uint64_t release_ahead = 6;
 } // namespace
 
 pkv_status Pool::admit(const prefix::Prompt &prompt, Admission &admission, BlockLists &lists, Frontier &frontier) {
-    Candidates found =
-        candidates(prompt, std::min(admission.max_match, admission.prompt_tokens) / page_tokens_);
+    const uint64_t max_blocks = std::min(admission.max_match, admission.prompt_tokens) / page_tokens_;
+    Candidates found = candidates(prompt, max_blocks);
+    const TierHits hits = admission.use_tiers ? find_in_tiers(prompt, found, max_blocks) : TierHits{};
+    pkv_status status = PKV_ERR_NO_MEMORY;
+    try {
+        status = admit_found(prompt, found, hits, admission, lists, frontier);
+    } catch (const std::bad_alloc &) {
+        fail(status, "no memory to admit %" PRIu64 " tokens", admission.prompt_tokens);
+    }
+    if (status != PKV_OK) admission.absent.clear();
+    if (!hits.blocks.empty()) unpin_unused(hits, admission.absent, admission.matched_blocks);
+    return status;
+}
+
+/// The admission itself, of what the index has and `hits` continues.
+pkv_status Pool::admit_found(const prefix::Prompt &prompt, Candidates &found, const TierHits &hits,
+                             Admission &admission, BlockLists &lists, Frontier &frontier) {
     const std::vector<Key> &keys = found.keys;
     const std::vector<NodeId> &nodes = found.nodes;
+    std::vector<AbsentBlock> &absent = admission.absent;
     auto blocks_after = [&](uint64_t matched_tokens) {
-        const uint64_t tokens = admission.reserve_tokens != 0 ? matched_tokens + admission.reserve_tokens
-                                                              : admission.prompt_tokens;
+        const uint64_t tokens =
+            admission.reserve_tokens != 0 ? matched_tokens + admission.reserve_tokens : admission.prompt_tokens;
         return blocks_for(tokens, page_tokens_);
     };
     // Room for the worst case, so that nothing throws once counts have changed; more than a group has will be refused.
-    const uint64_t most = blocks_after(keys.size() * page_tokens_);
+    const uint64_t most_matched = std::max<uint64_t>(keys.size(), hits.first + hits.blocks.size());
+    const uint64_t most = blocks_after(most_matched * page_tokens_);
     for (uint32_t group = 0; group < num_groups_; ++group)
-        lists[group].reserve(std::min(most, keys.size() + pages(group).size()));
+        lists[group].reserve(std::min(most, most_matched + pages(group).size()));
+    absent.reserve(hits.blocks.size());
 
     const Lock lock(mutex_);
     expire();
-    const uint64_t matched = match(prompt, found);
-    const uint64_t wanted = std::max(blocks_after(matched * page_tokens_), matched) - matched;
-    if (const pkv_status status = check_admission(nodes, wanted, admission.watermark); status != PKV_OK) {
+    uint64_t matched = 0;
+    GroupCounts wanted{};
+    for (bool waited = true; waited;) {
+        found.nodes.clear();
+        walk(prompt, found);
+        if (!hits.blocks.empty()) found.nodes.resize(covered_blocks(found.nodes));
+        absent.clear();
+        if (hits.clear_generation == clear_generation_ && nodes.size() >= hits.first)
+            for (uint64_t i = nodes.size() - hits.first; i < hits.blocks.size(); ++i) absent.push_back(hits.blocks[i]);
+        drop_overtaken(absent);
+        matched = cut_to_covered(found, absent);
+        const uint64_t blocks = std::max(blocks_after(matched * page_tokens_), matched);
+        admission.new_blocks = blocks - matched;
+        wanted.fill(admission.new_blocks);
+        for (uint32_t group = 0; group < num_groups_; ++group)
+            for (const AbsentBlock &block : absent) wanted[group] += block.groups >> group & 1;
+        waited = false;
+        for (uint32_t group = 0; group < num_groups_; ++group)
+            // Matched pages are no room for the rest: as if all of them were cached now.
+            waited = waited || wait_for_borrowed(group, wanted[group] + admission.watermark + nodes.size() + 1);
+    }
+    pkv_status status = check_admission(nodes, matched, wanted, admission.watermark);
+    for (uint32_t group = 0; group < num_groups_ && status == PKV_OK; ++group)
+        status = check_stored(group, wanted[group]);
+    if (status != PKV_OK) {
         ++counters_.refused;
         return status;
     }
-    admission.matched_blocks = matched;
-    admission.new_blocks = wanted;
+    admission.matched_blocks = nodes.size();
     const NodeId root = find_or_make_root(prompt.ns); // the last thing that can throw
 
     ++index_.root(root).references;
-    frontier = Frontier{root, matched, index_.root(root).key, no_node, 0};
-    if (matched > 0) frontier = Frontier{root, matched, keys[matched - 1], nodes.back(), index_.node(nodes.back()).generation};
+    frontier = root_frontier(root);
+    if (!nodes.empty()) advance(frontier, keys[nodes.size() - 1], nodes.back(), nodes.size());
     for (uint32_t group = 0; group < num_groups_; ++group)
-        for (uint64_t block = 0; block < matched; ++block) {
+        for (uint64_t block = 0; block < nodes.size(); ++block) {
             const bool reached = groups_[group].reaches(block, matched * page_tokens_);
             const pkv_page page = reached ? index_.page(nodes[block], group) : PKV_NO_PAGE;
             if (reached) pages(group).retain(page);
+            if (reached && on_hits_ != 0) note_hit(group, page);
             lists[group].push_back(page);
         }
-    if (admission.partial && wanted > 0) match_inside_block(prompt, matched > 0 ? nodes.back() : root, admission);
-    for (uint32_t group = 0; group < num_groups_; ++group)
-        for (uint64_t i = 0; i < wanted; ++i) lists[group].push_back(take_page(group));
-    counters_.allocated_pages += wanted * num_groups_;
+    if (admission.partial && admission.new_blocks > 0 && absent.empty())
+        match_inside_block(prompt, nodes.empty() ? root : nodes.back(), admission);
+    for (uint32_t group = 0; group < num_groups_; ++group) {
+        for (const AbsentBlock &block : absent)
+            lists[group].push_back((block.groups >> group & 1) != 0 ? take_page(group) : PKV_NO_PAGE);
+        for (uint64_t i = 0; i < admission.new_blocks; ++i) lists[group].push_back(take_page(group));
+        counters_.allocated_pages += wanted[group];
+    }
     if (admission.retry) {
         ++counters_.retries;
     } else {
         ++counters_.requests;
         counters_.asked_tokens += admission.prompt_tokens;
         counters_.hit_tokens += matched * page_tokens_ + admission.partial_tokens;
+        counters_.tier_hit_tokens += absent.size() * page_tokens_;
     }
     counters_.partial_tokens += admission.partial_tokens;
     return PKV_OK;
 }
 
-/// Whether every group has `wanted` pages and the watermark besides the matched ones.
-pkv_status Pool::check_admission(std::span<const NodeId> nodes, uint64_t wanted, uint64_t watermark) {
+void Pool::drop_overtaken(std::vector<AbsentBlock> &absent) {
+    if (absent.empty()) return;
+    for (const OpenStore &store : open_stores_) {
+        if (store.clear_generation == clear_generation_) continue;
+        for (size_t i = 0; i < absent.size(); ++i)
+            for (uint32_t group = 0; group < num_groups_ && i < absent.size(); ++group) {
+                const pkv_tier_key key = image_key(group, absent[i].digest);
+                if (std::memcmp(key.bytes, store.key.bytes, sizeof key.bytes) == 0) absent.resize(i);
+            }
+    }
+}
+
+/// Cuts both parts of a match to the longest prefix that all groups cover, and says which groups need images of which absent
+/// block; returns its blocks.
+uint64_t Pool::cut_to_covered(Candidates &found, std::vector<AbsentBlock> &absent) {
+    prefetch_found(found);
+    const uint64_t covered = covered_blocks(found.nodes, absent);
+    absent.resize(covered > found.nodes.size() ? covered - found.nodes.size() : 0);
+    found.nodes.resize(std::min<uint64_t>(covered, found.nodes.size()));
+    for (uint64_t i = 0; i < absent.size(); ++i) {
+        absent[i].groups = 0;
+        for (uint32_t group = 0; group < num_groups_; ++group)
+            if (groups_[group].reaches(found.nodes.size() + i, covered * page_tokens_)) absent[i].groups |= 1u << group;
+    }
+    return covered;
+}
+
+/// Whether every group has the pages and the watermark besides the matched ones.
+pkv_status Pool::check_admission(std::span<const NodeId> nodes, uint64_t matched, const GroupCounts &wanted,
+                                 uint64_t watermark) {
     for (uint32_t group = 0; group < num_groups_; ++group) {
         // Matched pages that nobody holds are about to be held: they are no room for the rest. (Pinned ones never were.)
         const PageSet &set = pages(group);
         uint64_t room = set.room();
         for (uint64_t block = 0; block < nodes.size(); ++block) {
-            if (!groups_[group].reaches(block, nodes.size() * page_tokens_)) continue;
+            if (!groups_[group].reaches(block, matched * page_tokens_)) continue;
             const pkv_page page = index_.page(nodes[block], group);
             room -= set.count(page) == 0 && set.list_of(page) != PageList::pinned;
         }
-        if (wanted > room || watermark > room - wanted)
+        if (wanted[group] > room || watermark > room - wanted[group])
             return fail(PKV_ERR_NO_PAGES,
-                        "%" PRIu64 " pages wanted in group %u besides %zu matched and a watermark of %" PRIu64 ", %" PRIu64
-                        " of %" PRIu64 " are free or can be evicted",
-                        wanted, group, nodes.size(), watermark, room, set.size());
+                        "%" PRIu64 " pages wanted in group %u besides %zu matched and a watermark of %" PRIu64
+                        ", %" PRIu64 " of %" PRIu64 " are free or can be evicted",
+                        wanted[group], group, nodes.size(), watermark, room, set.size());
     }
     return PKV_OK;
 }
@@ -110,7 +184,8 @@ void Pool::match_inside_block(const prefix::Prompt &prompt, NodeId parent, Admis
         uint64_t same = 0;
         while (same < limit && tokens[same] == prompt.tokens[begin + same]) ++same;
         bool usable = node.extras == nullptr && same > best;
-        for (uint32_t group = 0; usable && group < num_groups_; ++group) usable = index_.page(child, group) != PKV_NO_PAGE;
+        for (uint32_t group = 0; usable && group < num_groups_; ++group)
+            usable = index_.page(child, group) != PKV_NO_PAGE;
         if (usable) {
             best = same;
             best_node = child;
@@ -122,7 +197,8 @@ void Pool::match_inside_block(const prefix::Prompt &prompt, NodeId parent, Admis
     for (uint32_t group = 0; group < num_groups_; ++group) {
         const pkv_page page = index_.page(best_node, group);
         const bool was_room = pages(group).count(page) == 0 && pages(group).list_of(page) != PageList::pinned;
-        if (was_room && pages(group).room() < admission.new_blocks + admission.watermark + 1) return;
+        const uint64_t room = pages(group).room() - (pages(group).borrows_room() ? 1 : 0);
+        if (was_room && room < admission.new_blocks + admission.watermark + 1) return;
     }
     for (uint32_t group = 0; group < num_groups_; ++group) {
         admission.partial_pages[group] = index_.page(best_node, group);
@@ -135,16 +211,35 @@ Frontier Pool::open_namespace(const prefix::Digest &digest) {
     const Lock lock(mutex_);
     const NodeId root = find_or_make_root(digest);
     ++index_.root(root).references;
-    return Frontier{root, 0, index_.root(root).key, no_node, 0};
+    return root_frontier(root);
+}
+
+Frontier Pool::root_frontier(NodeId root) const {
+    Frontier frontier{root, 0, index_.root(root).key, no_node, 0, {}};
+    if (tiers_ != nullptr) frontier.digest = prefix::prefix_root(index_.root(root).digest, page_tokens_);
+    return frontier;
+}
+
+/// Moves a frontier to a block of its sequence.
+void Pool::advance(Frontier &frontier, const Key &key, NodeId node, uint64_t blocks) const {
+    frontier.blocks = blocks;
+    frontier.key = key;
+    frontier.node = node;
+    frontier.generation = index_.node(node).generation;
+    if (tiers_ != nullptr) frontier.digest = index_.digest(node);
 }
 
 pkv_status Pool::extend(BlockLists &lists, const GroupCounts &wanted) {
     const Lock lock(mutex_);
     expire();
+    for (uint32_t group = 0; group < num_groups_; ++group)
+        if (wait_for_borrowed(group, wanted[group])) group = UINT32_MAX; // others had their turn: look at all again
     for (uint32_t group = 0; group < num_groups_; ++group) {
-        if (wanted[group] <= pages(group).room()) continue;
-        ++counters_.failed_allocations;
-        return no_pages(group, wanted[group]);
+        if (wanted[group] > pages(group).room()) {
+            ++counters_.failed_allocations;
+            return no_pages(group, wanted[group]);
+        }
+        PKV_TRY(check_stored(group, wanted[group]));
     }
     for (uint32_t group = 0; group < num_groups_; ++group) {
         for (uint64_t i = 0; i < wanted[group]; ++i) lists[group].push_back(take_page(group));
@@ -161,11 +256,10 @@ void Pool::retreat(Frontier &frontier, uint64_t blocks) {
     NodeId node = frontier.node;
     if (valid)
         for (uint64_t i = frontier.blocks; i > blocks; --i) node = index_.node(node).parent;
-    if (!valid || blocks == 0) {
-        frontier = Frontier{frontier.root, 0, index_.root(frontier.root).key, no_node, 0};
-        return;
-    }
-    frontier = Frontier{frontier.root, blocks, index_.node(node).key, node, index_.node(node).generation};
+    if (!valid || blocks == 0)
+        frontier = root_frontier(frontier.root);
+    else
+        advance(frontier, index_.node(node).key, node, blocks);
 }
 
 void Pool::retain_sequence(const BlockLists &lists, const Frontier &frontier) {

@@ -3,7 +3,12 @@
 //
 // In a full-attention group a block without its page ends every match, so it goes as a node, with its pages in all groups;
 // leaves before parents. In a window group a page goes by itself: blocks before and behind may well match without it.
+#include "core/status.h"
+#include "pool/cleaner.h"
 #include "pool/pool.h"
+
+#include <cinttypes>
+#include <thread>
 
 namespace pkv {
 
@@ -15,9 +20,40 @@ uint64_t Pool::evict(uint32_t group, uint64_t num_pages) {
     expire();
     PageSet &set = pages(group);
     const uint64_t before = set.free_count();
-    while (set.free_count() - before < num_pages && set.cached_count() > set.pinned_count())
-        make_free(group, evict_one(group));
+    while (set.free_count() - before < num_pages && set.cached_count() > set.pinned_count()) {
+        const pkv_page page = evict_one(group);
+        if (page == PKV_NO_PAGE) break;
+        make_free(group, page);
+    }
     return set.free_count() - before;
+}
+
+/// Waits while so many pages may not be had without the one that the cleaner reads, which takes as long as a copy of a page.
+/// True: the lock was given up meanwhile.
+bool Pool::wait_for_borrowed(uint32_t group, uint64_t wanted) {
+    const PageSet &set = pages(group);
+    if (!set.borrows_room() || wanted < set.room()) return false;
+    ++borrow_waiters_; // the cleaner takes no other page before they had their turn
+    while (set.borrows_room() && wanted >= set.room()) {
+        mutex_.unlock();
+        std::this_thread::yield();
+        mutex_.lock();
+    }
+    --borrow_waiters_;
+    return true;
+}
+
+/// Whether so many pages can be had without the loss of one that is still to be stored.
+pkv_status Pool::check_stored(uint32_t group, uint64_t wanted) {
+    const PageSet &set = pages(group);
+    if (!keep_unstored_ || wanted <= set.free_count() || wanted > set.room()) return PKV_OK;
+    const uint64_t waiting = set.dirty_count() + set.urgent_count() + cleaner_->open_stores();
+    if (waiting == 0) return PKV_OK;
+    cleaner_->wake();
+    return fail(PKV_ERR_AGAIN,
+                "%" PRIu64 " pages wanted in group %u, %" PRIu64 " are free, and %" PRIu64
+                " cached ones wait to be stored first",
+                wanted, group, set.free_count(), waiting);
 }
 
 uint32_t Pool::list_for(const prefix::Node &node) const {
@@ -26,12 +62,16 @@ uint32_t Pool::list_for(const prefix::Node &node) const {
 
 void Pool::cache_page(uint32_t group, pkv_page page) {
     pages(group).cache(page, list_for(index_.node(pages(group).node(page))));
+    if (tiers_ != nullptr) cleaner_->wake();
 }
 
 void Pool::trim_cached(uint32_t group) {
     PageSet &set = pages(group);
-    while (set.cached_count() > geometry(group).max_cached_pages && set.cached_count() > set.pinned_count())
-        make_free(group, evict_one(group));
+    while (set.cached_count() > geometry(group).max_cached_pages && set.cached_count() > set.pinned_count()) {
+        const pkv_page page = evict_one(group);
+        if (page == PKV_NO_PAGE) return; // being read: end_read() looks again
+        make_free(group, page);
+    }
 }
 
 /// Takes one cached page, which there must be besides pinned ones, out of the index and out of all lists.
@@ -45,6 +85,7 @@ pkv_page Pool::evict_one(uint32_t group) {
             continue;
         }
         prefetch_victims(group, page);
+        note_dropped(group, page);
         set.unlink(page);
         detach_page(node, group);
         pkv_clear_result dropped{};
@@ -57,9 +98,14 @@ pkv_page Pool::evict_one(uint32_t group) {
     }
     // Only pages whose descendants are held, or cached in other groups, are left: the descendants lose their names.
     const pkv_page page = set.oldest_parked();
+    if (page == PKV_NO_PAGE) {
+        --counters_.evicted_pages;
+        return page;
+    }
     const NodeId node = set.node(page);
     pkv_clear_result dropped{};
     drop_below(node, dropped);
+    note_dropped(group, page);
     set.unlink(page);
     detach_page(node, group);
     drop_node(node, dropped);
@@ -91,6 +137,11 @@ void Pool::prefetch_victims(uint32_t group, pkv_page page) {
     index_.prefetch_slot(index_.node(set.node(ahead[1])).key);
 }
 
+/// A cached page goes: for good, if no tier has its image.
+void Pool::note_dropped(uint32_t group, pkv_page page) {
+    if (tiers_ != nullptr && pages(group).images(page) == 0 && !pages(group).storing(page)) ++counters_.dropped_images;
+}
+
 void Pool::detach_page(NodeId node, uint32_t group) {
     pages(group).set_node(index_.page(node, group), no_node);
     index_.set_page(node, group, PKV_NO_PAGE);
@@ -101,6 +152,7 @@ void Pool::drop_page(NodeId node, uint32_t group, pkv_clear_result &result) {
     const pkv_page page = index_.page(node, group);
     if (page == PKV_NO_PAGE) return;
     const bool cached = pages(group).count(page) == 0;
+    if (cached && !clearing_) note_dropped(group, page);
     if (cached) pages(group).unlink(page);
     detach_page(node, group);
     if (cached) make_free(group, page);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "layout/geometry.h"
+#include "layout/image.h"
 #include "layout/memory.h"
 #include "pool/page_set.h"
 
@@ -13,6 +14,7 @@ namespace pkv {
 struct Group {
     Geometry geometry;
     PageMemory memory;
+    ImageFormat image; // of pools with tiers
     PageSet pages; // guarded by the pool's mutex, but for size()
 
     bool full() const { return geometry.attention == PKV_ATTENTION_FULL; }

@@ -44,8 +44,11 @@ void PageSet::set_free(pkv_page page) { free_stack_[num_free_stack_++] = page; }
 
 pkv_page PageSet::victim() const {
     for (uint32_t word = 0; word < 2; ++word)
-        if (filled_[word] != 0)
-            return oldest(PageList::passed + word * 64 + static_cast<uint32_t>(std::countr_zero(filled_[word])));
+        for (uint64_t filled = filled_[word]; filled != 0; filled &= filled - 1) {
+            const pkv_page page = oldest(PageList::passed + word * 64 + static_cast<uint32_t>(std::countr_zero(filled)));
+            if (page != borrowed_) return page;
+            if (const pkv_page next = newer(page); next != PKV_NO_PAGE) return next;
+        }
     return PKV_NO_PAGE;
 }
 
@@ -71,10 +74,15 @@ void PageSet::push_before(pkv_page page, uint32_t to, uint32_t newer) {
     else
         list.newest = stored(page);
     count_in(to);
+    if (wanted_ != 0 && dirty(page))
+        link_store(page, PageImages::dirty);
+    else if (tracked_ && images(page) != 0)
+        link_store(page, PageImages::used);
 }
 
 void PageSet::unlink(pkv_page page) {
     PageMeta &item = meta(page);
+    if ((item.images & (PageImages::dirty | PageImages::used)) != 0) unlink_store(page);
     const uint32_t from = item.list;
     List &list = lists_[from];
     if (item.older != 0)
@@ -89,6 +97,89 @@ void PageSet::unlink(pkv_page page) {
     --cached_;
     if (--list.length == 0 && from >= PageList::passed)
         filled_[(from - PageList::passed) / 64] &= ~(uint64_t{1} << (from - PageList::passed) % 64);
+}
+
+// ---- images in tiers -----------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr uint32_t waiting_flags = PageImages::urgent | PageImages::dirty | PageImages::used;
+
+uint32_t store_list(uint32_t images) {
+    return (images & PageImages::urgent) != 0 ? 0 : (images & PageImages::dirty) != 0 ? 1 : 2;
+}
+
+} // namespace
+
+/// Puts a page at the end of one of the lists, unless it waits already or is being stored.
+void PageSet::link_store(pkv_page page, uint32_t flag) {
+    constexpr uint32_t busy = waiting_flags | PageImages::storing;
+    PageMeta &item = meta(page);
+    if ((item.images & busy) != 0) return;
+    List &list = stores_[store_list(flag)];
+    item.images |= flag;
+    item.next_store = 0;
+    item.prev_store = list.newest;
+    if (list.newest != 0)
+        meta(id(list.newest)).next_store = stored(page);
+    else
+        list.oldest = stored(page);
+    list.newest = stored(page);
+    ++list.length;
+}
+
+void PageSet::unlink_store(pkv_page page) {
+    PageMeta &item = meta(page);
+    if ((item.images & waiting_flags) == 0) return;
+    List &list = stores_[store_list(item.images)];
+    (item.prev_store != 0 ? meta(id(item.prev_store)).next_store : list.oldest) = item.next_store;
+    (item.next_store != 0 ? meta(id(item.next_store)).prev_store : list.newest) = item.prev_store;
+    item.images &= ~waiting_flags;
+    --list.length;
+}
+
+void PageSet::add_images(pkv_page page, uint32_t tiers) {
+    meta(page).images |= tiers;
+    if (!dirty(page) && (meta(page).images & PageImages::used) == 0) unlink_store(page);
+}
+
+void PageSet::drop_image(pkv_page page, uint32_t tier) {
+    meta(page).images &= ~(uint32_t{1} << tier);
+    if ((meta(page).images & PageImages::used) != 0) unlink_store(page);
+    if (wanted_ != 0 && dirty(page) && meta(page).list != PageList::none) link_store(page, PageImages::dirty);
+}
+
+void PageSet::want_store(pkv_page page) {
+    if ((meta(page).images & (PageImages::dirty | PageImages::used)) != 0) unlink_store(page);
+    link_store(page, PageImages::urgent);
+}
+
+pkv_page PageSet::take_store(bool dirty_too) {
+    for (uint32_t i = 0; i < 2; ++i) {
+        const List &list = stores_[i];
+        if (list.oldest == 0 || (i == 1 && !dirty_too)) continue;
+        const pkv_page page = id(list.oldest);
+        unlink_store(page);
+        meta(page).images |= PageImages::storing;
+        return page;
+    }
+    return PKV_NO_PAGE;
+}
+
+pkv_page PageSet::take_used() {
+    if (stores_[2].oldest == 0) return PKV_NO_PAGE;
+    const pkv_page page = id(stores_[2].oldest);
+    unlink_store(page);
+    return page;
+}
+
+void PageSet::end_store(pkv_page page) {
+    meta(page).images &= ~PageImages::storing;
+}
+
+uint32_t PageSet::count_hit(pkv_page page) {
+    if (meta(page).images < ~uint32_t{0} - PageImages::one_hit) meta(page).images += PageImages::one_hit;
+    return meta(page).images / PageImages::one_hit;
 }
 
 void PageSet::move_newest(pkv_page page, uint32_t list) {

@@ -11,6 +11,11 @@
 //             gone, which is its right place: all that was older went before it
 //   pinned    never evicted
 //
+// With tiers below, a published page also knows which of them have its image, and may wait in one of two lists for its
+// image to be stored: urgent ones, cached or held, in order of request; and dirty ones, cached pages whose image is missing
+// where it is wanted, in order of release. Cached pages that have their images wait in a third one, also in order of release,
+// until their tiers have been told that they were in use.
+//
 // So every step is O(1), whatever the pool's size. Not thread-safe: the pool's mutex guards it.
 #pragma once
 
@@ -37,8 +42,20 @@ struct alignas(32) PageMeta {
     prefix::NodeId node; // + 1, so that zeroed memory means none
     uint32_t older;      // neighbours in a list, + 1
     uint32_t newer;
-    uint32_t list; // PageList
-    uint32_t unused[3];
+    uint32_t list;       // PageList
+    uint32_t images;     // PageImages
+    uint32_t next_store; // neighbours among pages that wait to be stored, + 1
+    uint32_t prev_store;
+};
+
+/// What PageMeta::images says.
+struct PageImages {
+    static constexpr uint32_t tiers = 0xFF;      // a bit for each tier that has the image
+    static constexpr uint32_t urgent = 1 << 8;   // in the list of urgent stores
+    static constexpr uint32_t dirty = 1 << 9;    // in the list of dirty pages
+    static constexpr uint32_t storing = 1 << 10; // being stored
+    static constexpr uint32_t used = 1 << 11;    // in the list of pages whose tiers are to be told
+    static constexpr uint32_t one_hit = 1 << 16; // the upper half counts hits
 };
 
 class PageSet {
@@ -60,7 +77,11 @@ class PageSet {
         return stored == 0 ? prefix::no_node : stored - 1;
     }
     bool published(pkv_page page) const { return meta(page).node != 0; }
-    void set_node(pkv_page page, prefix::NodeId node) { meta(page).node = node == prefix::no_node ? 0 : node + 1; }
+    /// Gives a page its name, or takes it: nothing is known of images then.
+    void set_node(pkv_page page, prefix::NodeId node) {
+        forget_images(page);
+        meta(page).node = node == prefix::no_node ? 0 : node + 1;
+    }
     void prefetch(pkv_page page) const { pkv::prefetch<true>(&meta_[static_cast<uint64_t>(page)]); }
 
     /// The neighbour in a list that was released later, or PKV_NO_PAGE.
@@ -89,11 +110,54 @@ class PageSet {
 
     /// The next page for eviction, parked and pinned ones aside; PKV_NO_PAGE when there is none.
     pkv_page victim() const;
-    pkv_page oldest_parked() const { return oldest(PageList::parked); }
+    pkv_page oldest_parked() const {
+        const pkv_page page = oldest(PageList::parked);
+        return page != PKV_NO_PAGE && page == borrowed_ ? newer(page) : page;
+    }
 
     uint64_t bytes() const; ///< memory in use
 
+    // ---- images in tiers
+    /// Keeps track of images from now on; dirty pages are those whose image one of these tiers (a bit mask) lacks.
+    void want_images(uint32_t tiers) {
+        tracked_ = true;
+        wanted_ = tiers;
+    }
+    uint32_t wanted_images() const { return wanted_; }
+    uint32_t images(pkv_page page) const { return meta(page).images & PageImages::tiers; }
+    bool dirty(pkv_page page) const { return (meta(page).images & wanted_) != wanted_; }
+    uint64_t dirty_count() const { return stores_[1].length; } ///< cached pages that wait
+    uint64_t urgent_count() const { return stores_[0].length; }
+    void add_images(pkv_page page, uint32_t tiers);
+    void drop_image(pkv_page page, uint32_t tier);
+    void want_store(pkv_page page); ///< puts it among the urgent ones
+    /// Takes the next page to store out of its list and marks it as being stored; PKV_NO_PAGE when none waits.
+    pkv_page take_store(bool dirty_too);
+    void end_store(pkv_page page);     ///< its image may be wanted again
+    bool storing(pkv_page page) const { return (meta(page).images & PageImages::storing) != 0; }
+    /// Takes the next page out of the list of those whose tiers are to be told; PKV_NO_PAGE when there is none.
+    pkv_page take_used();
+    uint64_t used_count() const { return stores_[2].length; }
+    uint32_t count_hit(pkv_page page); ///< returns the page's hits
+    uint32_t hits(pkv_page page) const { return meta(page).images / PageImages::one_hit; }
+
+    /// A page whose bytes are being read without a count on it: not evicted meanwhile, see victim().
+    void set_borrowed(pkv_page page) { borrowed_ = page; }
+    pkv_page borrowed() const { return borrowed_; }
+    /// Whether a borrowed page is part of room(), but cannot be had now.
+    bool borrows_room() const {
+        return borrowed_ != PKV_NO_PAGE && meta(borrowed_).count == 0 && list_of(borrowed_) != PageList::pinned &&
+               list_of(borrowed_) != PageList::none;
+    }
+
   private:
+    void forget_images(pkv_page page) {
+        if (!tracked_) return;
+        unlink_store(page);
+        meta(page).images = 0;
+    }
+    void link_store(pkv_page page, uint32_t flag);
+    void unlink_store(pkv_page page);
     struct List {
         uint32_t oldest = 0; // page + 1
         uint32_t newest = 0;
@@ -115,6 +179,10 @@ class PageSet {
     uint64_t fresh_ = 0; // pages from here on were never used; they come after the freed ones
     uint64_t cached_ = 0;
     List lists_[PageList::count];
+    bool tracked_ = false; // there are tiers
+    uint32_t wanted_ = 0;  // tiers that should have every cached page
+    List stores_[3];       // urgent, dirty, used
+    pkv_page borrowed_ = PKV_NO_PAGE;
     uint64_t filled_[2] = {}; // a bit for each list from `passed` on: not empty
 };
 

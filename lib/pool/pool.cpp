@@ -4,6 +4,8 @@
 
 #include "core/clock.h"
 #include "core/status.h"
+#include "pool/cleaner.h"
+#include "pool/mover.h"
 #include "tensor/kernels.h"
 
 #include <algorithm>
@@ -43,14 +45,24 @@ pkv_status start_workers(uint32_t threads, std::unique_ptr<Workers> &workers) {
 
 } // namespace
 
+Pool::Pool() = default;
+
+Pool::~Pool() {
+    // Their threads end before anything that they use. The mover's last jobs still wake the cleaner.
+    if (cleaner_ != nullptr) cleaner_->stop();
+    mover_.reset();
+}
+
 pkv_status Pool::create(const pkv_pool_options &options, std::span<const pkv_group_options> groups,
-                        std::shared_ptr<Pool> &pool) {
+                        std::vector<Attachment> tiers, std::shared_ptr<Pool> &pool) {
     if (options.huge_pages < PKV_HUGE_PAGES_AUTO || options.huge_pages > PKV_HUGE_PAGES_REQUIRE)
         return fail(PKV_ERR_INVALID, "huge_pages is %d, none of PKV_HUGE_PAGES_*", options.huge_pages);
     if ((options.debug & ~(PKV_DEBUG_EQUAL_KEYS | PKV_DEBUG_POISON)) != 0)
         return fail(PKV_ERR_UNSUPPORTED, "debug is 0x%x, with unknown bits", options.debug);
     if (options.copy_threads > max_copy_threads)
         return fail(PKV_ERR_LIMIT, "copy_threads is %u, more than %u", options.copy_threads, max_copy_threads);
+    if ((options.flags & ~PKV_POOL_KEEP_UNSTORED) != 0)
+        return fail(PKV_ERR_UNSUPPORTED, "flags is 0x%x, with unknown bits", options.flags);
     if (options.event_capacity > max_events)
         return fail(PKV_ERR_LIMIT, "event_capacity is %u, more than %u", options.event_capacity, max_events);
     if (sodium_init() < 0) return fail(PKV_ERR_INTERNAL, "libsodium does not start");
@@ -81,7 +93,7 @@ pkv_status Pool::create(const pkv_pool_options &options, std::span<const pkv_gro
     // Where all groups have windows, sequences go on for longer than there are pages, and their blocks are chained to the first.
     const uint64_t num_pages = max_nodes;
     max_nodes = std::min<uint64_t>((any_full ? max_nodes : 16 * max_nodes) + 4096, INT32_MAX);
-    PKV_TRY(fresh->index_.create(max_nodes, options.page_tokens, fresh->num_groups_));
+    PKV_TRY(fresh->index_.create(max_nodes, options.page_tokens, fresh->num_groups_, !tiers.empty()));
     {
         const Lock lock(fresh->mutex_); // nobody else has it yet; said for the checker
         fresh->events_.create(options.event_capacity);
@@ -92,6 +104,7 @@ pkv_status Pool::create(const pkv_pool_options &options, std::span<const pkv_gro
     fresh->key_seed_ = seed != 0 ? PKV_KEY_SEED_FIXED : PKV_KEY_SEED_RANDOM;
     PKV_TRY(random_seed(seed));
     fresh->keys_.set_seed(seed, (options.debug & PKV_DEBUG_EQUAL_KEYS) != 0);
+    if (!tiers.empty()) PKV_TRY(fresh->create_tiers(options, std::move(tiers)));
     log_message(PKV_LOG_INFO, "pool of %u groups, %" PRIu64 " pages of %u tokens, memory kind %d, %s kernels, %u copy threads",
                 fresh->num_groups_, num_pages, fresh->page_tokens_, fresh->groups_[0].memory.kind(), tensor::kernel_name(),
                 options.copy_threads);
@@ -140,10 +153,12 @@ pkv_status Pool::no_such_page(uint32_t group, pkv_page page) const {
 pkv_status Pool::alloc(uint32_t group, uint64_t num_pages, pkv_page *out) {
     const Lock lock(mutex_);
     expire();
+    wait_for_borrowed(group, num_pages);
     if (num_pages > pages(group).room()) {
         ++counters_.failed_allocations;
         return no_pages(group, num_pages);
     }
+    PKV_TRY(check_stored(group, num_pages));
     for (uint64_t i = 0; i < num_pages; ++i) out[i] = take_page(group);
     counters_.allocated_pages += num_pages;
     return PKV_OK;
@@ -230,6 +245,12 @@ void Pool::release_one(uint32_t group, pkv_page page) {
 }
 
 void Pool::make_free(uint32_t group, pkv_page page) {
+    if (page == pages(group).borrowed()) {
+        // The cleaner is reading it: it counts as a holder until it is done.
+        condemned_ = true;
+        pages(group).restore_count(page);
+        return;
+    }
     if (poison_ && geometry(group).memory == PKV_MEMORY_POOL) groups_[group].memory.fill_page(page, 0xFF);
     pages(group).set_free(page);
 }
@@ -263,6 +284,8 @@ void Pool::stats(uint32_t group, pkv_pool_stats &out) {
     out.held_pages = set.held_count();
     out.cached_pages = set.cached_count();
     out.pinned_pages = set.pinned_count();
+    out.unstored_pages = set.dirty_count();
+    if (tiers_ != nullptr) out.image_bytes = groups_[group].image.image_bytes();
     out.tables = tables_.load(std::memory_order_relaxed);
     out.namespaces = index_.num_roots();
     out.index_blocks = index_.size();

@@ -4,20 +4,25 @@
 //
 //   pool.cpp       creation, alloc, retain, release, statistics
 //   eviction.cpp   which cached page goes, and what goes with it
-//   prefixes.cpp   match, lookup, publish, clear
+//   prefixes.cpp   match, lookup, clear
+//   publication.cpp  how blocks become findable
 //   admission.cpp  what block tables need: admission in one step, counts of whole sequences
 //   retention.cpp  priorities, pins, timers
 //   bytes.cpp      write, gather, copy
+//   tiers.cpp      lookups, loads and stores of images in the tiers below; cleaner.cpp and mover.cpp are their threads
 #pragma once
 
 #include "core/handles.h"
 #include "core/mutex.h"
 #include "core/workers.h"
+#include "pool/blocks.h"
 #include "pool/events.h"
 #include "pool/group.h"
+#include "pool/moves.h"
 #include "prefix/index.h"
 #include "prefix/keys.h"
 #include "tensor/convert.h"
+#include "tier/stack.h"
 
 #include <pagedkv/pool.h>
 #include <pagedkv/stats.h>
@@ -30,61 +35,9 @@
 
 namespace pkv {
 
-/// How far a sequence is published: where its next block goes in the index.
-struct Frontier {
-    prefix::NodeId root = prefix::no_node; ///< no_node: not admitted
-    uint64_t blocks = 0;                   ///< blocks published, or found published
-    prefix::Key key;                       ///< of the last of them; of the root when there is none
-    prefix::NodeId node = prefix::no_node; ///< of the last of them
-    uint32_t generation = 0;               ///< of `node`; another one means that the node is gone
-};
-
-/// A page for each layer group, PKV_NO_PAGE where there is none.
-using GroupPages = std::array<pkv_page, PKV_MAX_GROUPS>;
-
-using GroupCounts = std::array<uint64_t, PKV_MAX_GROUPS>;
-
-/// The block tables of one sequence: one list a group, all of one length.
-using BlockLists = std::array<std::vector<pkv_page>, PKV_MAX_GROUPS>;
-
-/// How far Pool::publish_sequence() came.
-enum class Publication {
-    tried, ///< all of it, or up to a block whose page has another name
-    full,  ///< up to where the index was full: worth another try later
-    over,  ///< the namespace was cleared: nothing of the sequence will be found any more
-};
-
-/// What Pool::admit() was asked for, and what it found.
-struct Admission {
-    uint64_t max_match = 0; ///< tokens
-    uint64_t prompt_tokens = 0;
-    uint64_t reserve_tokens = 0; ///< room after the matched blocks; 0 = the rest of the prompt
-    uint64_t watermark = 0;
-    bool retry = false;
-    bool partial = false;
-
-    uint64_t matched_blocks = 0;
-    uint64_t new_blocks = 0;
-    uint64_t partial_tokens = 0; ///< tokens that matched in the block after
-    GroupPages partial_pages{};  ///< where they lie, each with a count that the caller releases
-};
-
-/// A caller's K or V, checked.
-struct CallerRows {
-    FlatRows rows; ///< base nullptr: not given
-    int32_t dtype = 0;
-};
-struct CallerTensors {
-    CallerRows k;
-    CallerRows v;
-};
-
-/// Retention of a range of tokens of one sequence.
-struct RetentionRange {
-    uint64_t begin = 0;
-    uint64_t end = 0;
-    pkv_retention retention{};
-};
+class Cleaner;
+class Mover;
+class Op;
 
 class Pool : public std::enable_shared_from_this<Pool> {
   public:
@@ -92,8 +45,9 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
     /// Everything that pkv_pool_create does but the handle.
     static pkv_status create(const pkv_pool_options &options, std::span<const pkv_group_options> groups,
-                             std::shared_ptr<Pool> &pool);
-    Pool() = default;
+                             std::vector<Attachment> tiers, std::shared_ptr<Pool> &pool);
+    Pool();
+    ~Pool();
     Pool(const Pool &) = delete;
     Pool &operator=(const Pool &) = delete;
 
@@ -129,8 +83,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     uint64_t lookup(const prefix::Prompt &prompt, uint64_t max_blocks, pkv_page *pages, uint64_t capacity)
         PKV_EXCLUDES(mutex_);
     uint64_t probe(const prefix::Prompt &prompt, uint64_t max_blocks) PKV_EXCLUDES(mutex_);
-    pkv_status publish(uint32_t group, const prefix::Prompt &prompt, uint64_t first_block, std::span<const pkv_page> pages,
-                       pkv_page *owner) PKV_EXCLUDES(mutex_);
+    pkv_status publish(uint32_t group, const prefix::Prompt &prompt, uint64_t first_block,
+                       std::span<const pkv_page> pages, pkv_page *owner) PKV_EXCLUDES(mutex_);
     void clear(const prefix::Digest &digest, pkv_clear_result &result) PKV_EXCLUDES(mutex_);
     void clear_all(pkv_clear_result &result) PKV_EXCLUDES(mutex_);
     void block_keys(const prefix::Prompt &prompt, std::span<pkv_key> keys) const;
@@ -177,6 +131,53 @@ class Pool : public std::enable_shared_from_this<Pool> {
     void count_copies(uint64_t pages) PKV_EXCLUDES(mutex_);
     void count_table(int64_t change) { tables_.fetch_add(static_cast<uint64_t>(change), std::memory_order_relaxed); }
     prefix::Digest namespace_of(const Frontier &frontier) PKV_EXCLUDES(mutex_);
+
+    // ---- tiers
+    TierStack *tiers() const { return tiers_.get(); }
+    pkv_tier_key image_key(uint32_t group, const prefix::Digest &digest) const {
+        return groups_[group].image.key(digest);
+    }
+    void image_keys(uint32_t group, const prefix::Prompt &prompt, std::span<pkv_tier_key> keys) const;
+    /// Takes pins of a block's images back; images of its own are removed.
+    void forget_absent(const AbsentBlock &block, uint32_t groups) const;
+    /// Loads images into pages that the caller holds.
+    void load_pages(std::span<PageLoad> loads, uint64_t deadline_ns, const std::function<bool()> &cancelled = {}) const;
+    void store_pages(std::span<PageStore> stores, uint64_t deadline_ns,
+                     const std::function<bool()> &cancelled = {}) const;
+    uint32_t writable_tiers() const; ///< bit mask
+    /// If the sequence's next block, after its frontier, has pages by now: takes a count of each page that `needed` asks for
+    /// (a bit mask of groups), and moves the frontier.
+    bool adopt_block(Frontier &frontier, std::span<const pkv_token> tokens, std::span<const prefix::Media> media,
+                     uint32_t needed, GroupPages &pages) PKV_EXCLUDES(mutex_);
+    /// Says that a tier has the image of a page, if the page is published.
+    void note_image(uint32_t group, pkv_page page, int8_t tier) PKV_EXCLUDES(mutex_);
+    /// Releases a page that lost its use before anything was in it, or was loaded for nothing.
+    void release_page(uint32_t group, pkv_page page) PKV_EXCLUDES(mutex_);
+    /// Bit mask of groups in which a page has counts of others.
+    bool is_shared(uint32_t group, pkv_page page) PKV_EXCLUDES(mutex_);
+    void pack(uint32_t group, pkv_page page, const ImageName &name, std::byte *image) const {
+        groups_[group].image.pack(groups_[group].memory, page, name, image);
+    }
+    /// Adds to a counter of pkv_pool_stats.
+    void count(uint64_t pkv_pool_stats::*counter, uint64_t value) PKV_EXCLUDES(mutex_);
+    pkv_status begin_store(uint32_t group, std::span<const pkv_tier_key> keys, std::span<const pkv_page> pages,
+                           std::shared_ptr<Op> op, uint64_t timeout_ns);
+    pkv_status begin_load(uint32_t group, std::span<const pkv_tier_key> keys, std::span<const pkv_page> pages,
+                          std::shared_ptr<Op> op, uint64_t timeout_ns);
+    pkv_status flush(uint64_t timeout_ns);
+
+    // For the cleaner.
+    /// The next page to store; its bytes may be read until end_read(). False: none waits.
+    bool next_store(StoreWork &work, bool all) PKV_EXCLUDES(mutex_);
+    void end_read(const StoreWork &work) PKV_EXCLUDES(mutex_);
+    /// What became of it in the tiers of two bit masks. True: the image is not wanted any more, and has to be removed.
+    bool end_store(const StoreWork &work, uint32_t stored, uint32_t failed) PKV_EXCLUDES(mutex_);
+    bool stores_wait(bool all) PKV_EXCLUDES(mutex_);
+    /// Takes cached pages whose tiers are to be told that they were in use; returns how many.
+    size_t next_used(std::span<UsedPage> out) PKV_EXCLUDES(mutex_);
+    /// Their images that tiers have lost are wanted again.
+    void end_used(std::span<const UsedPage> pages) PKV_EXCLUDES(mutex_);
+    void expire_moves() const; ///< ends operations whose time is over
 
     // ---- bytes
     pkv_status write(uint32_t group, uint32_t layer, std::span<const pkv_slot> slots, const pkv_tensor *k,
@@ -252,10 +253,31 @@ class Pool : public std::enable_shared_from_this<Pool> {
     }
     void make_free(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
     pkv_page take_page(uint32_t group) PKV_REQUIRES(mutex_);
-    pkv_page evict_one(uint32_t group) PKV_REQUIRES(mutex_);
+    pkv_page evict_one(uint32_t group) PKV_REQUIRES(mutex_); ///< PKV_NO_PAGE: only a borrowed page is left
+    bool wait_for_borrowed(uint32_t group, uint64_t wanted) PKV_REQUIRES(mutex_);
+    pkv_status check_stored(uint32_t group, uint64_t wanted) PKV_REQUIRES(mutex_);
+    void note_hit(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
+    bool wants_cleaning(uint32_t group, bool all) PKV_REQUIRES(mutex_);
+    template <class Item>
+    pkv_status begin_move(uint32_t group, std::span<const pkv_page> list, const std::shared_ptr<Op> &op,
+                          uint64_t deadline_ns, std::vector<Item> items,
+                          std::function<void(std::span<Item>, const std::function<bool()> &)> job);
+    /// What admit() finds in tiers: pinned until it is taken over or given back.
+    struct TierHits {
+        uint64_t first = 0; // block
+        uint64_t clear_generation = 0;
+        std::vector<AbsentBlock> blocks;
+    };
+    TierHits find_in_tiers(const prefix::Prompt &prompt, Candidates &found, uint64_t max_blocks) PKV_EXCLUDES(mutex_);
+    /// Gives back pins of what was found and is not used: all of `hits` but what is in `used`.
+    void unpin_unused(const TierHits &hits, std::span<const AbsentBlock> used, uint64_t first_used) const;
+    /// A sequence of a namespace before its first block.
+    Frontier root_frontier(prefix::NodeId root) const PKV_REQUIRES(mutex_);
+    pkv_status create_tiers(const pkv_pool_options &options, std::vector<Attachment> tiers);
     pkv_page parked_above(uint32_t group, prefix::NodeId node) PKV_REQUIRES(mutex_);
     void prefetch_victims(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
     uint32_t list_for(const prefix::Node &node) const;
+    void note_dropped(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
     /// A page loses its name; the node stays.
     void detach_page(prefix::NodeId node, uint32_t group) PKV_REQUIRES(mutex_);
     /// A page loses its name and, when nobody holds it, becomes free.
@@ -273,9 +295,10 @@ class Pool : public std::enable_shared_from_this<Pool> {
     void walk(const prefix::Prompt &prompt, Candidates &found) PKV_REQUIRES(mutex_);
     /// The walk, cut to the longest length that all groups cover; returns its blocks.
     uint64_t match(const prefix::Prompt &prompt, Candidates &found) PKV_REQUIRES(mutex_);
-    uint64_t covered_blocks(std::span<const prefix::NodeId> nodes) PKV_REQUIRES(mutex_);
-    pkv_status check_admission(std::span<const prefix::NodeId> nodes, uint64_t wanted, uint64_t watermark)
+    uint64_t covered_blocks(std::span<const prefix::NodeId> nodes, std::span<const AbsentBlock> absent = {})
         PKV_REQUIRES(mutex_);
+    pkv_status check_admission(std::span<const prefix::NodeId> nodes, uint64_t matched, const GroupCounts &wanted,
+                               uint64_t watermark) PKV_REQUIRES(mutex_);
     void match_inside_block(const prefix::Prompt &prompt, prefix::NodeId parent, Admission &admission)
         PKV_REQUIRES(mutex_);
     prefix::NodeId find_or_make_root(const prefix::Digest &digest) PKV_REQUIRES(mutex_);
@@ -283,10 +306,20 @@ class Pool : public std::enable_shared_from_this<Pool> {
                                 uint64_t block, const GroupPages &list) PKV_REQUIRES(mutex_);
     void publish_page(prefix::NodeId node, uint32_t group, pkv_page &page, bool share) PKV_REQUIRES(mutex_);
     pkv_status check_publish(uint32_t group, const prefix::Prompt &prompt, uint64_t first_block,
-                             std::span<const pkv_page> pages, BlocksToPublish &blocks,
-                             prefix::NodeId &parent) PKV_REQUIRES(mutex_);
+                             std::span<const pkv_page> pages, BlocksToPublish &blocks, prefix::NodeId &parent)
+        PKV_REQUIRES(mutex_);
     BlocksToPublish name_blocks(std::span<const pkv_token> tokens, std::span<const prefix::Media> media,
-                                const prefix::Key &parent, uint64_t first, uint64_t end) const;
+                                const Frontier &from, uint64_t end) const;
+    pkv_status admit_found(const prefix::Prompt &prompt, Candidates &found, const TierHits &hits, Admission &admission,
+                           BlockLists &lists, Frontier &frontier) PKV_EXCLUDES(mutex_);
+    /// Drops hits from the first image on that a clear has overtaken on its way into a tier: it goes when it arrives.
+    void drop_overtaken(std::vector<AbsentBlock> &absent) PKV_REQUIRES(mutex_);
+    uint64_t cut_to_covered(Candidates &found, std::vector<AbsentBlock> &absent) PKV_REQUIRES(mutex_);
+    void prefetch_found(const Candidates &found) PKV_REQUIRES(mutex_);
+    void advance(Frontier &frontier, const prefix::Key &key, prefix::NodeId node, uint64_t blocks) const
+        PKV_REQUIRES(mutex_);
+    void clear_tiers(uint64_t tag) PKV_EXCLUDES(mutex_);
+    void end_clear() PKV_REQUIRES(mutex_);
     void clear_root(prefix::NodeId root, pkv_clear_result &result) PKV_REQUIRES(mutex_);
     void record(int32_t kind, uint32_t group, prefix::NodeId node) PKV_REQUIRES(mutex_);
 
@@ -321,9 +354,28 @@ class Pool : public std::enable_shared_from_this<Pool> {
     alignas(128) Mutex mutex_;
     alignas(128) prefix::Index index_;
     EventRing events_ PKV_GUARDED_BY(mutex_);
-    bool clearing_ PKV_GUARDED_BY(mutex_) = false; // one event stands for all blocks
+    bool clearing_ PKV_GUARDED_BY(mutex_) = false;     // one event stands for all blocks
     std::vector<Timer> timers_ PKV_GUARDED_BY(mutex_); // a heap, the earliest first
     pkv_pool_stats counters_ PKV_GUARDED_BY(mutex_) = PKV_POOL_STATS_INIT;
+    uint64_t clear_generation_ PKV_GUARDED_BY(mutex_) = 0; // raised before and after tiers forget a namespace
+    uint32_t clears_ PKV_GUARDED_BY(mutex_) = 0;           // under way
+    struct OpenStore {
+        pkv_tier_key key;
+        uint64_t clear_generation;
+    };
+    std::vector<OpenStore> open_stores_ PKV_GUARDED_BY(mutex_); // of the cleaner
+    uint32_t borrow_waiters_ PKV_GUARDED_BY(mutex_) = 0; // in wait_for_borrowed()
+    bool condemned_ PKV_GUARDED_BY(mutex_) = false; // the page that the cleaner reads is free once it has been read
+
+    // Tiers. Fixed after create().
+    std::unique_ptr<TierStack> tiers_;
+    bool keep_unstored_ = false;
+    uint64_t clean_pages_ = 0; // 0 = a quarter
+    uint32_t through_ = 0;     // bit masks of tiers by policy
+    uint32_t on_hits_ = 0;
+    // Their threads use all of the above, and end first.
+    std::unique_ptr<Cleaner> cleaner_;
+    std::unique_ptr<Mover> mover_;
 };
 
 } // namespace pkv

@@ -64,7 +64,9 @@ void Pool::apply_retention(NodeId node, const pkv_retention &retention, uint64_t
     set_pinned(node, retention.pin != 0);
     relist(node, new_priority);
     uint64_t deadline = 0;
+    index_.set_deadline(node, 0);
     if (retention.ttl_ns == 0 || __builtin_add_overflow(now_ns, retention.ttl_ns, &deadline)) return;
+    index_.set_deadline(node, deadline);
     timers_.push_back({deadline, node, item.generation, timer});
     std::push_heap(timers_.begin(), timers_.end(), std::greater<>());
 }
@@ -96,7 +98,14 @@ void Pool::expire() {
 
 uint64_t Pool::set_retention(const prefix::Prompt &prompt, uint64_t first_block, uint64_t end_block,
                              const pkv_retention &retention) {
-    Candidates found = candidates(prompt, std::min<uint64_t>(end_block, prompt.tokens.size() / page_tokens_));
+    const uint64_t end = std::min<uint64_t>(end_block, prompt.tokens.size() / page_tokens_);
+    Candidates found = candidates(prompt, end);
+    if (tiers_ != nullptr && first_block < end)
+        for (uint32_t group = 0; group < num_groups_; ++group) {
+            std::vector<pkv_tier_key> keys(end);
+            image_keys(group, prompt, keys);
+            tiers_->retain(std::span<const pkv_tier_key>(keys).subspan(first_block), retention);
+        }
     const Lock lock(mutex_);
     expire();
     reserve_timers(found.keys.size());
@@ -124,6 +133,9 @@ void Pool::set_sequence_retention(const Frontier &frontier, std::span<const pkv_
     if (first >= frontier.blocks) return;
     const uint64_t end = std::min(blocks_for(range.end, page_tokens_), frontier.blocks);
     prefix::Prompt prompt;
+    std::vector<prefix::Digest> digests; // of blocks whose images follow
+    if (tiers_ != nullptr) digests.reserve(end - first);
+    bool done = false;
     {
         const Lock lock(mutex_);
         expire();
@@ -135,12 +147,19 @@ void Pool::set_sequence_retention(const Frontier &frontier, std::span<const pkv_
                 const uint64_t block = index_.node(node).block;
                 if (block < first) break;
                 if (block < end) apply_retention(node, range.retention, now);
+                if (block < end && tiers_ != nullptr) digests.push_back(index_.digest(node));
             }
             trim_all();
-            return;
+            done = true;
         }
         prompt.ns = index_.root(frontier.root).digest;
     }
+    for (uint32_t group = 0; group < num_groups_ && !digests.empty(); ++group) {
+        std::vector<pkv_tier_key> keys;
+        for (const prefix::Digest &digest : digests) keys.push_back(image_key(group, digest));
+        tiers_->retain(keys, range.retention);
+    }
+    if (done) return;
     // Its last block went meanwhile: look from the first on for what is left.
     prompt.tokens = tokens;
     prompt.media.assign(media.begin(), media.end());

@@ -14,20 +14,22 @@ Index::~Index() {
     for (NodeId id = 0; id < fresh_node_; ++id) delete nodes_[id].extras;
 }
 
-pkv_status Index::create(uint64_t max_nodes, uint32_t page_tokens, uint32_t num_groups) {
+pkv_status Index::create(uint64_t max_nodes, uint32_t page_tokens, uint32_t num_groups, bool digests) {
     page_tokens_ = page_tokens;
     more_groups_ = num_groups - 1;
     // At most two thirds full: a miss ends after about two slots, mostly on one cache line.
     const uint64_t num_slots = std::bit_ceil(max_nodes + max_nodes / 2 + 8);
     mask_ = num_slots - 1;
     const bool more = more_groups_ == 0 || more_pages_.reserve(max_nodes * more_groups_);
-    if (!more || !nodes_.reserve(max_nodes) || !timers_.reserve(max_nodes) || !tokens_.reserve(max_nodes * page_tokens) || !slots_.reserve(num_slots))
+    const bool kept = !digests || images_.reserve(max_nodes);
+    if (!more || !kept || !nodes_.reserve(max_nodes) || !timers_.reserve(max_nodes) || !tokens_.reserve(max_nodes * page_tokens) || !slots_.reserve(num_slots))
         return fail(PKV_ERR_NO_MEMORY, "prefix index for %" PRIu64 " blocks of %u tokens", max_nodes, page_tokens);
     return PKV_OK;
 }
 
 uint64_t Index::bytes() const {
-    return fresh_node_ * (sizeof(Node) + more_groups_ * sizeof(pkv_page)) + slots_.size() * sizeof(uint64_t) + roots_.capacity() * sizeof(Root);
+    const uint64_t more = more_groups_ * sizeof(pkv_page) + (keeps_digests() ? sizeof(NodeImage) : 0);
+    return fresh_node_ * (sizeof(Node) + more) + slots_.size() * sizeof(uint64_t) + roots_.capacity() * sizeof(Root);
 }
 
 // ---- roots ---------------------------------------------------------------------------------------------------------
@@ -211,6 +213,8 @@ NodeId Index::insert(NodeId parent, const BlockName &name, Extras extras, uint32
     node.children = 0;
     node.block = block;
     node.extras = extras.release();
+    if (keeps_digests())
+        images_[id] = {*name.digest, is_root(parent) ? namespace_tag(root(parent).digest) : images_[parent].tag, 0};
     node.pins = 0;
     node.priority = PKV_PRIORITY_DEFAULT;
     node.pinned = false;

@@ -46,6 +46,13 @@ struct alignas(64) Node {
 };
 static_assert(sizeof(Node) == 64);
 
+/// What an image of a block's page in a tier is called, and how long it is to be kept.
+struct NodeImage {
+    Digest digest;        // of the prefix up to the block's end
+    uint64_t tag;         // of the namespace: namespace_tag()
+    uint64_t deadline_ns; // of its retention; 0 = none
+};
+
 /// A namespace in use. It lives while a table refers to it or a block hangs under it.
 struct Root {
     Digest digest{};
@@ -64,6 +71,7 @@ struct BlockName {
     Key key;
     std::span<const pkv_token> tokens;
     const std::string *extras; // nullptr = none
+    const Digest *digest = nullptr; // of the prefix up to this block's end: insert() needs it where digests are kept
 };
 
 class Index {
@@ -73,13 +81,22 @@ class Index {
     Index(const Index &) = delete;
     Index &operator=(const Index &) = delete;
 
-    /// Reserves memory for `max_nodes` blocks.
-    pkv_status create(uint64_t max_nodes, uint32_t page_tokens, uint32_t num_groups);
+    /// Reserves memory for `max_nodes` blocks; with `digests` each keeps the digest of its prefix, and when its retention
+    /// ends.
+    pkv_status create(uint64_t max_nodes, uint32_t page_tokens, uint32_t num_groups, bool digests);
+    bool keeps_digests() const { return images_.size() != 0; }
+    const Digest &digest(NodeId id) const { return images_[id].digest; }
+    uint64_t tag(NodeId id) const { return images_[id].tag; }
+    uint64_t deadline(NodeId id) const { return images_[id].deadline_ns; }
+    void set_deadline(NodeId id, uint64_t deadline_ns) {
+        if (keeps_digests()) images_[id].deadline_ns = deadline_ns;
+    }
 
     // Roots.
     NodeId find_root(const Digest &digest) const;
     NodeId make_root(const Digest &digest, const Key &key); ///< throws std::bad_alloc with nothing changed
     Root &root(NodeId id) { return roots_[id & ~root_bit]; }
+    const Root &root(NodeId id) const { return roots_[id & ~root_bit]; }
     void drop_root_if_unused(NodeId id);
     /// A new root in the place of one that tables still refer to, with its retention; the old one is dead then. Throws
     /// std::bad_alloc with nothing changed.
@@ -164,6 +181,7 @@ class Index {
     VirtualArray<pkv_page> more_pages_; // [node, group - 1]
     VirtualArray<uint32_t> timers_;     // apart from the nodes: few blocks ever have a timer
     VirtualArray<pkv_token> tokens_;
+    VirtualArray<NodeImage> images_; // empty without digests
     VirtualArray<uint64_t> slots_;
     uint64_t mask_ = 0;
     NodeId free_nodes_ = no_node;

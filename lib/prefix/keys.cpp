@@ -21,7 +21,7 @@ constexpr uint64_t max_media = uint64_t{1} << 20;
 constexpr uint64_t max_part_bytes = uint64_t{1} << 20;
 
 // Tags keep the kinds of input apart: an adapter never reads as a salt, a block never as a root.
-enum class Tag : uint64_t { model = 1, adapter = 2, adapter_id = 3, adapter_generation = 4, salt = 5 };
+enum class Tag : uint64_t { model = 1, adapter = 2, adapter_id = 3, adapter_generation = 4, salt = 5, prefix_root = 6, prefix_block = 7 };
 
 class Blake2b {
   public:
@@ -98,6 +98,33 @@ pkv_status namespace_digest(const pkv_namespace *ns, Digest &digest) {
     hash.add_part(Tag::salt, known.salt.data, known.salt.size);
     hash.finish(digest.data());
     return PKV_OK;
+}
+
+uint64_t namespace_tag(const Digest &ns) {
+    uint64_t tag;
+    std::memcpy(&tag, ns.data(), sizeof tag);
+    return tag == 0 || tag == UINT64_MAX ? 1 : tag;
+}
+
+Digest prefix_root(const Digest &ns, uint32_t page_tokens) {
+    Digest digest;
+    Blake2b hash;
+    hash.add_part(Tag::prefix_root, ns.data(), ns.size());
+    hash.add(page_tokens);
+    hash.finish(digest.data());
+    return digest;
+}
+
+Digest prefix_next(const Digest &parent, std::span<const pkv_token> tokens, const std::string &extras) {
+    Digest digest;
+    Blake2b hash;
+    hash.add_part(Tag::prefix_block, parent.data(), parent.size());
+    hash.add(tokens.size_bytes());
+    hash.add(tokens.data(), tokens.size_bytes());
+    hash.add(extras.size());
+    hash.add(extras.data(), extras.size());
+    hash.finish(digest.data());
+    return digest;
 }
 
 pkv_status read_prompt(const pkv_prompt *in, Prompt &out) {

@@ -43,6 +43,18 @@ struct Prompt {
 };
 pkv_status read_prompt(const pkv_prompt *in, Prompt &out);
 
+/// A namespace in 64 bits, for tiers that forget by namespace: neither 0 nor UINT64_MAX. Namespaces may share one.
+uint64_t namespace_tag(const Digest &ns);
+
+/// Digests of whole prefixes, for what leaves the process: that of a namespace's start, and from there block by block,
+/// BLAKE2b-256 of the digest before, the block's tokens and its extras. Equal digests mean equal prefixes.
+Digest prefix_root(const Digest &ns, uint32_t page_tokens);
+Digest prefix_next(const Digest &parent, std::span<const pkv_token> tokens, const std::string &extras);
+
+inline std::span<const pkv_token> block_tokens(std::span<const pkv_token> tokens, uint64_t block, uint32_t page_tokens) {
+    return tokens.subspan(block * page_tokens, page_tokens);
+}
+
 /// The extra key parts of the block that holds tokens [first, first + count): the media that begin in it.
 std::string block_extras(std::span<const Media> media, uint64_t first, uint64_t count);
 

@@ -114,6 +114,7 @@ pkv_status Batch::pin_tables(std::span<pkv_table *const> tables, const uint32_t 
         if (&table.pool() != pool_.get()) return fail(PKV_ERR_INVALID, "tables[%u] is of another pool", i);
         if (!table.mark(mark)) return fail(PKV_ERR_INVALID, "tables[%u] is listed twice", i);
         row.status = table.check_admitted();
+        if (row.status == PKV_OK) row.status = table.check_resident();
         row.begin = table.committed();
         row.length = row.begin + row.num_new;
     }

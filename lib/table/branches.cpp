@@ -100,6 +100,7 @@ void Table::drop_pending_copies() {
 pkv_status Table::fork(std::shared_ptr<Table> &out) {
     PKV_TRY(check_admitted());
     PKV_TRY(check_copies_taken());
+    PKV_TRY(check_resident());
     auto twin = std::make_shared<Table>(pool_);
     const auto blocks = static_cast<int64_t>(blocks_for(committed_, page_tokens_));
     twin->tokens_ = tokens_;
@@ -120,20 +121,22 @@ pkv_status Table::fork(std::shared_ptr<Table> &out) {
 }
 
 pkv_status Table::truncate(uint64_t num_tokens) {
-    PKV_TRY(check_admitted());
+    if (!lost_ || num_tokens > valid_) PKV_TRY(check_admitted());
     const uint64_t blocks = std::min<uint64_t>(blocks_for(num_tokens, page_tokens_), num_blocks());
     const uint64_t length = std::min(num_tokens, committed_);
     for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
         const uint64_t window = pool_->geometry(group).window;
         if (pool_->group(group).full() || length == 0) continue;
         for (uint64_t block = length > window ? (length - window) / page_tokens_ : 0; block <= (length - 1) / page_tokens_; ++block)
-            if (lists_[group][block] == PKV_NO_PAGE)
+            if (lists_[group][block] == PKV_NO_PAGE && !absent_.contains(block))
                 return fail(PKV_ERR_STATE,
                             "truncate to %" PRIu64 " tokens: the window of group %u would reach block %" PRIu64
                             ", which was dropped",
                             num_tokens, group, block);
     }
     if (blocks <= committed_ / page_tokens_) drop_pending_copies(); // the block that they were for goes
+    forget_absent_from(blocks);
+    lost_ = false;
     // The frontier first: once its pages are released its node may go at any time.
     pool_->retreat(frontier_, num_tokens / page_tokens_);
     if (blocks < num_blocks()) {
@@ -165,6 +168,7 @@ pkv_status Table::accept(std::span<const uint64_t> positions) {
                         " reserved",
                         i, positions[i], committed_, reserved());
     PKV_TRY(check_copies_taken());
+    PKV_TRY(check_tail_resident());
     if (!positions.empty()) {
         if (!pool_->has_memory() && tail_is_shared())
             return fail(PKV_ERR_STATE, "the block at token %" PRIu64 " is shared: no rows can have been moved there",
@@ -240,6 +244,7 @@ pkv_status Table::window() {
     for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
         if (pool_->group(group).full()) continue;
         passed_[group] = end[group];
+        forget_passed(group, end[group]);
         if (passed[group].empty()) continue;
         pool_->release_passed(group, passed[group]);
         std::fill(lists_[group].begin() + static_cast<int64_t>(first[group]),

@@ -46,11 +46,16 @@ pkv_status Table::check_open() const {
 
 pkv_status Table::check_admitted() const {
     if (!admitted()) return fail(PKV_ERR_STATE, "the table has no sequence: pkv_table_admit comes first");
+    if (lost_)
+        return fail(PKV_ERR_LOST, "blocks could not be loaded: the first %" PRIu64 " tokens are still valid, truncate to them",
+                    valid_);
     return PKV_OK;
 }
 
 void Table::clear() {
     drop_pending_copies();
+    forget_absent_from(0);
+    lost_ = false;
     pool_->release_sequence(lists_, frontier_);
     for (auto &list : lists_) list.clear();
     tokens_.clear();
@@ -80,6 +85,7 @@ pkv_status Table::admit(const prefix::Prompt &prompt, const pkv_admit_options &o
     admission.retry = (options.flags & PKV_ADMIT_RETRY) != 0;
     admission.partial = (options.flags & PKV_ADMIT_PARTIAL) != 0 && pool_->has_memory();
     admission.partial_pages.fill(PKV_NO_PAGE);
+    admission.use_tiers = pool_->tiers() != nullptr && admission.max_match > 0;
 
     // What may throw comes before the pool changes; a failed admission leaves the table empty.
     std::vector<pkv_token> tokens(prompt.tokens.begin(), prompt.tokens.end());
@@ -89,11 +95,15 @@ pkv_status Table::admit(const prefix::Prompt &prompt, const pkv_admit_options &o
     media_ = std::move(media);
     share_ = (options.flags & PKV_ADMIT_SHARE) != 0;
     tail_private_ = true; // whole blocks match: nothing after them is shared
-    committed_ = admission.matched_blocks * page_tokens_;
+    for (uint64_t i = 0; i < admission.absent.size(); ++i)
+        absent_.emplace_hint(absent_.end(), admission.matched_blocks + i, admission.absent[i]);
+    committed_ = (admission.matched_blocks + admission.absent.size()) * page_tokens_;
     take_partial_match(admission);
     matched_ = committed_;
     match.tokens = matched_;
     match.blocks = blocks_for(matched_, page_tokens_);
+    match.resident_tokens = matched_ - absent_.size() * page_tokens_;
+    count_absent(match.tier_tokens);
     return PKV_OK;
 }
 
@@ -111,6 +121,7 @@ pkv_status Table::reserve(uint64_t num_tokens) {
     PKV_TRY(check_admitted());
     if (num_tokens > max_tokens)
         return fail(PKV_ERR_LIMIT, "%" PRIu64 " tokens reserved, more than 2^40", num_tokens);
+    if (num_tokens > committed_) PKV_TRY(check_tail_resident());
     const uint64_t blocks = std::max<uint64_t>(blocks_for(num_tokens, page_tokens_), num_blocks());
     const uint64_t grow = blocks - num_blocks();
     const uint32_t copy = num_tokens > committed_ ? shared_tail_groups() : 0;
@@ -156,6 +167,7 @@ pkv_status Table::commit(uint64_t num_tokens) {
     if (num_tokens < committed_ || num_tokens > reserved())
         return fail(PKV_ERR_INVALID, "commit of %" PRIu64 " tokens: %" PRIu64 " are committed and %" PRIu64 " reserved",
                     num_tokens, committed_, reserved());
+    if (num_tokens > committed_) PKV_TRY(check_tail_resident());
     if (num_tokens > committed_ && tail_is_shared())
         return fail(PKV_ERR_STATE, "commit of %" PRIu64 " tokens: the block at token %" PRIu64
                     " is shared, so nothing can have been written there: reserve first", num_tokens, committed_);
@@ -168,13 +180,14 @@ pkv_status Table::commit(uint64_t num_tokens) {
     return PKV_OK;
 }
 
-void Table::publish() {
-    const uint64_t end = std::min<uint64_t>(committed_, tokens_.size()) / page_tokens_;
+void Table::publish(bool share) {
+    uint64_t end = std::min<uint64_t>(committed_, tokens_.size()) / page_tokens_;
+    if (!absent_.empty()) end = std::min(end, absent_.begin()->first); // what is not here cannot be found here
     if (frontier_.blocks >= end || end < publish_again_) return;
     try {
         bool replaced = false;
         const Publication result =
-            pool_->publish_sequence(tokens_, media_, lists_, end, share_, retention_, frontier_, replaced);
+            pool_->publish_sequence(tokens_, media_, lists_, end, share, retention_, frontier_, replaced);
         if (replaced) version_ = next_version();
         // Each try hashes what is still to be published: after one in vain the next waits until that has doubled.
         if (result == Publication::full) publish_again_ = end + (end - frontier_.blocks);
@@ -226,6 +239,7 @@ void Table::fill_slots(uint32_t group, uint64_t position, uint64_t count, pkv_sl
 pkv_status Table::slots(uint32_t group, uint64_t position, uint64_t count, pkv_slot *out) {
     PKV_TRY(check_admitted());
     PKV_TRY(check_range(position, count, "slots"));
+    PKV_TRY(check_resident(position, count));
     if (count > 0 && position + count > committed_) PKV_TRY(make_tail_private());
     fill_slots(group, position, count, out);
     return PKV_OK;
@@ -242,6 +256,7 @@ pkv_status Table::write(uint32_t group, uint32_t layer, uint64_t position, uint6
     CallerTensors rows;
     PKV_TRY(pool_->source_rows(group, k, v, count, rows));
     if (count == 0) return PKV_OK;
+    PKV_TRY(check_tail_resident());
     scratch_.resize(count);
     if (position / page_tokens_ == committed_ / page_tokens_) PKV_TRY(make_tail_private());
     fill_slots(group, position, count, scratch_.data());
@@ -268,7 +283,7 @@ pkv_status Table::check_readable(uint32_t group, uint32_t layer, uint64_t positi
                     count, layer, end);
     if (pool_->group(group).full() || count == 0) return PKV_OK;
     for (uint64_t block = position / page_tokens_; block <= (position + count - 1) / page_tokens_; ++block)
-        if (lists_[group][block] == PKV_NO_PAGE)
+        if (lists_[group][block] == PKV_NO_PAGE && !absent_.contains(block))
             return fail(PKV_ERR_NOT_RESIDENT, "block %" PRIu64 " of group %u was dropped: the window has passed it", block,
                         group);
     return PKV_OK;
@@ -280,6 +295,7 @@ pkv_status Table::gather(uint32_t group, uint32_t layer, uint64_t position, uint
     PKV_TRY(check_readable(group, layer, position, count));
     CallerTensors rows;
     PKV_TRY(pool_->target_rows(group, k, v, count, rows));
+    PKV_TRY(make_resident(position, count));
     pool_->read_rows(group, layer, lists_[group].data(), position, count, rows);
     return PKV_OK;
 }
@@ -290,6 +306,8 @@ void Table::info(pkv_table_info &out) const {
     out.committed = committed_;
     out.published = frontier_.blocks * page_tokens_;
     out.matched = matched_;
+    out.valid = lost_ ? valid_ : committed_;
+    out.absent_blocks = absent_.size();
     out.blocks = num_blocks();
     out.committed_blocks = blocks_for(committed_, page_tokens_);
 }

@@ -4,6 +4,7 @@
 //   table.cpp     the life of a sequence: admit, reserve, write, commit, gather
 //   branches.cpp  fork, truncate, accept, window, and copy-on-write
 //   transfer.cpp  export and import
+//   residency.cpp blocks in tiers: spill, restore
 #pragma once
 
 #include "core/handles.h"
@@ -12,6 +13,7 @@
 #include <pagedkv/table.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <utility>
@@ -53,6 +55,16 @@ class alignas(64) Table {
     pkv_status truncate(uint64_t num_tokens);
     pkv_status accept(std::span<const uint64_t> positions);
     pkv_status window();
+
+    /// Moves committed blocks [first, first + count) into tiers, as far as nobody else has their pages.
+    pkv_status spill(uint64_t first, uint64_t count, pkv_spill_result &result);
+    /// Brings absent blocks of a range back into pages.
+    pkv_status restore(uint64_t first, uint64_t count, uint64_t timeout_ns, uint64_t &restored);
+    pkv_status residency(uint32_t group, uint64_t first, std::span<int32_t> where) const;
+    pkv_status check_resident() const; ///< of all blocks
+    /// Adds up absent tokens by tier.
+    void count_absent(std::span<uint64_t> tier_tokens) const;
+    uint64_t absent_blocks() const { return absent_.size(); }
     std::span<const pkv_page_copy> copies() const { return {copies_.data(), num_copies_}; }
     void copies_taken() { num_copies_ = 0; }
 
@@ -85,7 +97,23 @@ class alignas(64) Table {
     uint64_t &written(uint32_t group, uint32_t layer) { return written_[first_layer_[group] + layer]; }
     uint64_t readable(uint32_t group, uint32_t layer) const;
     void take_partial_match(Admission &admission);
-    void publish();
+    void publish(bool share);
+    void publish() { publish(share_); }
+
+    static constexpr uint64_t demand_timeout_ns = 30'000'000'000; // of loads that a call needs on the spot
+    pkv_status check_resident(uint64_t position, uint64_t count) const;
+    bool check_quietly_resident(uint64_t position, uint64_t count) const;
+    pkv_status check_tail_resident() const;
+    pkv_status make_resident(uint64_t position, uint64_t count);
+    void forget_absent_from(uint64_t block);
+    void forget_passed(uint32_t group, uint64_t end);
+    pkv_status store_spilled(std::span<PageStore> stores) const;
+    pkv_status take_pages_for(uint64_t first, uint64_t end);
+    uint64_t adopt_resident(uint64_t end);
+    pkv_status load_absent(uint64_t first, uint64_t end, uint64_t deadline, uint64_t &restored, pkv_tier_key &busy,
+                           bool &waits);
+    void add_loads(uint64_t block, const AbsentBlock &absent, InFlight &in_flight, std::vector<PageLoad> &loads,
+                   std::vector<uint64_t> &blocks, pkv_tier_key &busy, bool &waits) const;
     void drop_media_behind_names();
 
     GroupPages tail_pages() const;
@@ -125,6 +153,9 @@ class alignas(64) Table {
     std::array<uint64_t, PKV_MAX_GROUPS> passed_{};    // blocks below this one were looked at by window()
     std::vector<pkv_slot> scratch_;
     uint64_t matched_ = 0;
+    std::map<uint64_t, AbsentBlock> absent_; // by block
+    bool lost_ = false;                      // a block could not be loaded: `valid_` tokens are left
+    uint64_t valid_ = 0;
     // Pools without memory: copies for the caller to make, and the pages that they read, held until they are made.
     std::array<pkv_page_copy, PKV_MAX_GROUPS> copies_{};
     GroupPages copy_sources_;

@@ -263,6 +263,7 @@ template <class Piece> pkv_status each_piece(const GroupRecord &record, uint64_t
 
 pkv_status Table::export_to(std::span<std::byte> buffer, uint64_t &size) const {
     PKV_TRY(check_admitted());
+    PKV_TRY(check_resident());
     if (tokens_.size() < committed_)
         return fail(PKV_ERR_STATE, "%" PRIu64 " tokens are committed, but only %zu are named", committed_, tokens_.size());
     for (uint32_t group = 0; group < pool_->num_groups(); ++group) PKV_TRY(pool_->need_memory(group));

@@ -12,9 +12,10 @@ core:
 layout: core
 tensor: core layout
 prefix: core
-pool: core layout tensor prefix
-table: core layout tensor prefix pool
-capi: core layout tensor prefix pool table
+tier: core
+pool: core layout tensor prefix tier
+table: core layout tensor prefix tier pool
+capi: core layout tensor prefix tier pool table
 '
 
 fail() { echo "FAIL $1"; status=1; }
@@ -43,11 +44,12 @@ for dir in lib/*/; do
     fi
 done
 
-# The public handle types stand for handle values; capi turns them into objects, and a batch holds those of its tables.
+# The public handle types stand for handle values; capi turns them into objects, a batch holds those of its tables, and a
+# request is known to its tier by one.
 wrong=$(grep -rnE '(open|pin|close)_handle\(|Pin<' lib --include='*.h' --include='*.cpp' |
-    grep -vE '^lib/(core/handles\.|capi/|table/batch\.)')
-if [ -z "$wrong" ]; then echo "PASS only capi and batches know handles"; else
-    fail "only capi and batches know handles"
+    grep -vE '^lib/(core/handles\.|capi/|table/batch\.|tier/(request|tier)\.)')
+if [ -z "$wrong" ]; then echo "PASS only capi, batches and requests know handles"; else
+    fail "only capi, batches and requests know handles"
     sed 's/^/    /' <<< "$wrong"
 fi
 
@@ -67,6 +69,7 @@ one_home() { # header pattern, allowed files pattern, name
         sed 's/^/    /' <<< "$wrong"
     fi
 }
-one_home 'xxhash\.h' '(prefix|core)/' "xxHash is used in prefix and core only"
-one_home 'sodium' '(prefix|pool)/' "libsodium is used in prefix and pool only"
+one_home 'xxhash\.h' '(prefix|core|layout)/' "xxHash is used in prefix, core and layout only"
+one_home 'sodium' '(prefix|pool|layout|table|tier)/' "libsodium is used in prefix, pool, layout, table and tier only"
+one_home 'liburing' 'tier/' "liburing is used in tier only"
 exit $status

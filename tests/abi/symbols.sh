@@ -56,7 +56,7 @@ symlinks() {
 }
 needed_libraries() {
     readelf -d "$shared" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
-        grep -vxE 'lib(c|m|stdc\+\+|gcc_s|pthread|sodium)\.so\.[0-9]+|ld-linux.*'
+        grep -vxE 'lib(c|m|stdc\+\+|gcc_s|pthread|sodium|uring)\.so\.[0-9]+|ld-linux.*'
     return 0
 }
 no_undefined_of_our_own() { nm -D --undefined-only "$shared" | grep -E 'pkv_|3pkv' ; return 0; }
@@ -85,7 +85,7 @@ check "exported symbols = headers" diff "$tmp/headers" "$tmp/exports"
 check "every exported symbol has a version" exports_have_the_version
 check "SONAME is libpagedkv.so.MAJOR" soname
 check "the links lead to the library" symlinks
-check "needs only libc, libstdc++, libgcc_s and libsodium" needed_libraries
+check "needs only libc, libstdc++, libgcc_s, libsodium and liburing" needed_libraries
 check "no name of its own is undefined" no_undefined_of_our_own
 check "no text relocations" no_text_relocations
 check "no executable stack" stack_is_not_executable

@@ -5,7 +5,7 @@
 
 #include "support/support.h"
 
-enum { pool_calls = 22, table_calls = 18, batch_calls = 5 };
+enum { pool_calls = 22, table_calls = 18, batch_calls = 5, tier_calls = 2, queue_calls = 3, op_calls = 4 };
 
 static const pkv_token every_token = 1;
 static pkv_page every_page;
@@ -113,6 +113,36 @@ static inline pkv_status call_on_batch(int call, pkv_batch *batch) {
     case 2: return pkv_batch_write(batch, 0, 0, &tensor, &tensor, NULL);
     case 3: return pkv_batch_gather(batch, 0, 0, NULL, 0, &tensor, &tensor, NULL);
     default: return pkv_batch_commit(batch, NULL, NULL, NULL);
+    }
+}
+
+/* All but pkv_tier_close and pkv_tier_open_*; a request is no more than what a completion names. */
+static inline pkv_status call_on_tier(int call, pkv_tier *tier) {
+    pkv_tier_stats stats = PKV_TIER_STATS_INIT;
+    if (call == 0) return pkv_tier_get_stats(tier, &stats);
+    return pkv_tier_complete((pkv_tier_request *)tier, 0, PKV_OK, 0);
+}
+
+/* The last one destroys it. */
+static inline pkv_status call_on_queue(int call, pkv_queue *queue) {
+    pkv_completion completion;
+    uint64_t count;
+    int32_t fd;
+    switch (call) {
+    case 0: return pkv_queue_handle(queue, &fd);
+    case 1: return pkv_queue_drain(queue, &completion, 1, 0, &count);
+    default: return pkv_queue_destroy(queue);
+    }
+}
+
+/* The last one closes it. */
+static inline pkv_status call_on_op(int call, pkv_op *op) {
+    pkv_op_info info = PKV_OP_INFO_INIT;
+    switch (call) {
+    case 0: return pkv_op_poll(op, &info, NULL, 0);
+    case 1: return pkv_op_wait(op, 0);
+    case 2: return pkv_op_cancel(op);
+    default: return pkv_op_close(op);
     }
 }
 

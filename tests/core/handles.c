@@ -22,6 +22,11 @@ static void check_no_handle(uint64_t value) {
         assert_status(call_on_table(call, (pkv_table *)value), PKV_ERR_HANDLE);
     for (int call = 0; call < batch_calls; ++call)
         assert_status(call_on_batch(call, (pkv_batch *)value), PKV_ERR_HANDLE);
+    for (int call = 0; call < tier_calls; ++call) assert_status(call_on_tier(call, (pkv_tier *)value), PKV_ERR_HANDLE);
+    for (int call = 0; call < queue_calls; ++call)
+        assert_status(call_on_queue(call, (pkv_queue *)value), PKV_ERR_HANDLE);
+    for (int call = 0; call < op_calls; ++call) assert_status(call_on_op(call, (pkv_op *)value), PKV_ERR_HANDLE);
+    assert_status(pkv_tier_close((pkv_tier *)value), PKV_ERR_HANDLE);
     assert_status(pkv_pool_destroy((pkv_pool *)value), PKV_ERR_HANDLE);
     assert_status(pkv_table_destroy((pkv_table *)value, NULL), PKV_ERR_HANDLE);
     assert_status(pkv_batch_destroy((pkv_batch *)value), PKV_ERR_HANDLE);

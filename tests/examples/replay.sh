@@ -48,7 +48,7 @@ test_quickstart() {
 test_help() {
     local option missing=
     program replay --help
-    for option in capacity requests page-tokens layers heads head-dim json svg help; do
+    for option in capacity requests last page-tokens layers heads head-dim json svg host-bytes file file-bytes help; do
         grep -q -- "--$option" "$scratch/out" || missing="$missing --$option"
     done
     if [ "$status" != 0 ] || [ -s "$scratch/err" ] || [ -n "$missing" ]; then
@@ -151,6 +151,178 @@ test_geometry() {
     else
         fail geometry "exit status $status"
     fi
+}
+
+# ---- tiers ------------------------------------------------------------------------------------------------------------
+
+# One page a block; an image is 12,288 bytes, so that a tier of 12 KiB x n holds n blocks.
+tiered=(--json --page-tokens 512 --layers 1 --head-dim 4 --capacity 300)
+if [ "${VARIANT:-release}" = release ]; then tiered_requests=1000; else tiered_requests=300; fi
+
+fields() { # names: their values
+    local name
+    for name in "$@"; do printf '%s ' "$(field "$name")"; done
+}
+
+clean_run() { # name: the run ended well, every byte was right, and nothing was lost on the way
+    if [ "$status" = 0 ] && [ ! -s "$scratch/err" ] &&
+        [ "$(fields wrong_bytes dropped_pages lost_blocks checksum_failures)" = "0 0 0 0 " ] &&
+        [ $(($(field resident_hit_blocks) + $(field host_hit_blocks) + $(field file_hit_blocks))) = "$(field hit_blocks)" ]; then
+        return 0
+    fi
+    fail "$1" "exit status $status"
+    return 1
+}
+
+test_tiers_absent() { # without the options nothing is said of tiers, and with them the rest stays
+    program replay --json --requests 100 --capacity 300 "$conversation"
+    local plain
+    plain=$(sed 's/"seconds.*//' "$scratch/out")
+    if grep -q '"file_hit_blocks"' "$scratch/out"; then
+        fail tiers-absent "there are numbers of tiers"
+        return
+    fi
+    program replay --json --requests 100 --capacity 300 --host-bytes 4K "$conversation" # no image fits
+    if [ "$status" = 0 ] && [ "$(sed 's/"seconds.*//' "$scratch/out")" = "$plain" ]; then
+        pass tiers-absent
+    else
+        fail tiers-absent "other figures"
+    fi
+}
+
+# Room for every block: the hits are those of a cache without a limit. A second run computes nothing.
+test_tiers_unlimited() {
+    local blocks hits distinct name=tiers-unlimited
+    # The simulation of test_figures, with room for everything: blocks, hits, ids in the dictionary at the end.
+    if [ "$tiered_requests" = 1000 ]; then read -r blocks hits distinct <<< '27305 5791 21514'; else read -r blocks hits distinct <<< '8490 676 7814'; fi
+    program replay "${tiered[@]}" --requests $tiered_requests --file "$scratch/all.pkv" --file-bytes 288M "$conversation"
+    clean_run $name || return
+    if [ "$(fields blocks hit_blocks host_hit_blocks recovered_images file_images image_bytes)" != "$blocks $hits 0 0 $distinct 12288 " ] ||
+        [ "$(field file_hit_blocks)" = 0 ] || [ "$(field bytes_stored)" != $((distinct * 12288)) ]; then
+        fail $name "other figures"
+        return
+    fi
+    pass $name
+    name=tiers-restart
+    program replay "${tiered[@]}" --requests $tiered_requests --file "$scratch/all.pkv" "$conversation"
+    clean_run $name || return
+    if [ "$(fields hit_blocks recovered_blocks recovered_images bytes_written bytes_stored)" != "$blocks $distinct $distinct 0 0 " ]; then
+        fail $name "other figures"
+        return
+    fi
+    program replay "${tiered[@]}" --requests $tiered_requests --last 1 --file "$scratch/all.pkv" --file-bytes 288M "$conversation"
+    clean_run $name || return
+    if [ "$(field requests)" != 1 ] || [ "$(field file_hit_blocks)" = 0 ] || [ "$(field file_hit_blocks)" != "$(field blocks)" ]; then
+        fail $name "the first request was not served from the file"
+    else
+        pass $name
+    fi
+}
+
+test_tiers_pages() { # pages smaller than blocks, several layers
+    local name=tiers-pages
+    program replay --json --requests 60 --capacity 200 --host-bytes 30M --file "$scratch/pages.pkv" --file-bytes 160M "$conversation"
+    clean_run $name || return
+    # 8 pages a block; 4096 bytes of header and of each layer
+    if [ "$(fields blocks hit_blocks file_images host_images image_bytes)" != "1486 59 $((1427 * 8)) 2560 12288 " ]; then
+        fail $name "other figures"
+        return
+    fi
+    program replay --json --requests 60 --capacity 200 --host-bytes 30M --file "$scratch/pages.pkv" "$conversation"
+    clean_run $name || return
+    if [ "$(fields hit_blocks recovered_blocks recovered_images)" != "1486 1427 $((1427 * 8)) " ]; then
+        fail $name "other figures at the restart"
+    else
+        pass $name
+    fi
+    rm -f "$scratch/pages.pkv"
+}
+
+# A pool of 300 blocks, 2,048 in host memory, 10,240 in the file. All stores go to both, so that the reach is the file's: a
+# cache of 10,240 blocks by itself has 4,735 hits. Which image goes first when several do is the tiers' own: 1 % is theirs.
+test_tiers_three() {
+    local name=tiers-three hits
+    if [ "$tiered_requests" != 1000 ]; then
+        echo "SKIP $name: too slow under a sanitizer"
+        return
+    fi
+    program replay "${tiered[@]}" --requests 1000 --host-bytes 24M --file "$scratch/three.pkv" --file-bytes 120M "$conversation"
+    clean_run $name || return
+    hits=$(field hit_blocks)
+    if [ "$hits" -lt $((4735 * 99 / 100)) ] || [ "$hits" -gt $((4735 * 101 / 100)) ]; then
+        fail $name "$hits hits"
+    elif [ "$(fields host_images file_images)" != "2048 10240 " ]; then
+        fail $name "the tiers are not full"
+    elif [ "$(field resident_hit_blocks)" -lt 100 ] || [ "$(field host_hit_blocks)" -lt 100 ] || [ "$(field file_hit_blocks)" -lt 100 ]; then
+        fail $name "a place served nothing"
+    else
+        pass $name
+    fi
+    program replay "${tiered[@]:1}" --requests 100 --host-bytes 24M --file "$scratch/three.pkv" "$conversation"
+    if [ "$status" = 0 ] && grep -Eq '^ *blocks recovered +10,240 ' "$scratch/out" && grep -Eq '^ *file, 0\.12 GiB, (io_uring|threads) ' "$scratch/out"; then
+        pass tiers-table
+    else
+        fail tiers-table "no such lines"
+    fi
+    rm -f "$scratch/three.pkv"
+}
+
+# Bytes of images in a file, or of what says where they are, are other ones than were written.
+test_tiers_damage() {
+    local name=tiers-damaged-images bytes=$((288 << 20)) size i before
+    [ -f "$scratch/all.pkv" ] || return
+    cp "$scratch/all.pkv" "$scratch/bad.pkv"
+    size=$(stat -c %s "$scratch/bad.pkv")
+    for ((i = 0; i < 40; ++i)); do # images stand behind everything else, one after the other
+        printf 'damage' | dd of="$scratch/bad.pkv" bs=1 seek=$((size - bytes + i * 100 * 12288 + i * 300)) conv=notrunc 2> /dev/null
+    done
+    program replay "${tiered[@]}" --requests $tiered_requests --file "$scratch/bad.pkv" "$conversation"
+    if [ "$status" != 0 ] || [ "$(field wrong_bytes)" != 0 ]; then
+        fail $name "exit status $status"
+    elif [ "$(field checksum_failures)" -lt 20 ] || [ "$(field checksum_failures)" -gt 40 ] || [ "$(field lost_blocks)" = 0 ]; then
+        fail $name "$(field checksum_failures) checksum failures, $(field lost_blocks) lost blocks"
+    elif [ "$(field file_hit_blocks)" = 0 ] || [ $(($(field hit_blocks) + $(field bytes_written) / 8192)) != "$(field blocks)" ]; then
+        fail $name "what was lost was not computed again"
+    else
+        pass $name
+    fi
+    program replay "${tiered[@]}" --requests $tiered_requests --file "$scratch/bad.pkv" "$conversation"
+    if clean_run tiers-repaired; then
+        [ "$(field bytes_written)" = 0 ] && pass tiers-repaired || fail tiers-repaired "not all of it was stored again"
+    fi
+
+    name=tiers-damaged-records
+    cp "$scratch/all.pkv" "$scratch/bad.pkv"
+    before=$(field recovered_images)
+    head -c 65536 /dev/urandom | dd of="$scratch/bad.pkv" bs=4096 seek=2 conv=notrunc 2> /dev/null
+    program replay "${tiered[@]}" --requests $tiered_requests --file "$scratch/bad.pkv" "$conversation"
+    if [ "$status" != 0 ] || [ "$(field wrong_bytes)" != 0 ]; then
+        fail $name "exit status $status"
+    elif [ "$(field recovered_images)" -ge "$before" ] || [ "$(field recovered_images)" = 0 ]; then
+        fail $name "$(field recovered_images) images recovered"
+    else
+        pass $name
+    fi
+    rm -f "$scratch/bad.pkv" "$scratch/all.pkv"
+}
+
+test_bad_tiers() {
+    program replay --requests 1 --file "$scratch/new.pkv" "$conversation"
+    refused bad-tier-no-size "replay: $scratch/new.pkv: a new file needs --file-bytes"
+    [ ! -e "$scratch/new.pkv" ] || fail bad-tier-no-size "the file was made"
+    program replay --requests 1 --file "$scratch/none/new.pkv" --file-bytes 1M "$conversation"
+    refused bad-tier-folder "replay: --file: "
+    program replay --requests 1 --file "$scratch" --file-bytes 1M "$conversation"
+    refused bad-tier-is-folder "replay: --file: "
+    cp "$synthetic" "$scratch/other"
+    program replay --requests 1 --file "$scratch/other" "$conversation"
+    refused bad-tier-other-file "replay: --file: "
+    cmp -s "$synthetic" "$scratch/other" || fail bad-tier-other-file "the file was changed"
+    program replay --json --requests 1 --file "$scratch/new.pkv" --file-bytes 1M "$conversation"
+    program replay --requests 1 --file "$scratch/new.pkv" --file-bytes 2M "$conversation"
+    refused bad-tier-other-size "replay: --file: "
+    program replay --requests 1 --file "$scratch/new.pkv" "$conversation" --svg "$scratch/none/plot.svg"
+    refused bad-tier-svg "$scratch/none/plot.svg: No such file"
 }
 
 # ---- bad input --------------------------------------------------------------------------------------------------------
@@ -266,6 +438,19 @@ words|--head-dim: 6 is not a multiple of 4|--head-dim 6 $conversation
 layers|--layers: '' is not a whole number|--layers= $conversation
 heads|--heads: '1.5' is not a whole number|--heads 1.5 $conversation
 svg|--svg: the file name is empty|--svg= $conversation
+last|--last: '0' is not a whole number|--last 0 $conversation
+file|--file: the file name is empty|--file= $conversation
+file-missing|--file: a value is missing|$conversation --file
+no-file|--file-bytes: of which --file?|--file-bytes 1M $conversation
+host-zero|--host-bytes: '0' is not a number of bytes from 4096 to 1024G|--host-bytes 0 $conversation
+host-small|--host-bytes: '4095' is not a number of bytes|--host-bytes 4095 $conversation
+bytes-suffix|--host-bytes: '10T' is not a number of bytes|--host-bytes 10T $conversation
+bytes-two-suffixes|--host-bytes: '10KK' is not a number of bytes|--host-bytes 10KK $conversation
+bytes-fraction|--file-bytes: '1.5G' is not a number of bytes|--file x --file-bytes 1.5G $conversation
+bytes-negative|--file-bytes: '-1' is not a number of bytes|--file x --file-bytes -1 $conversation
+bytes-large|--file-bytes: '1025G' is not a number of bytes|--file x --file-bytes 1025G $conversation
+bytes-overflow|--file-bytes: '18446744073709551617' is not a number of bytes|--file x --file-bytes 18446744073709551617 $conversation
+bytes-shifted|--file-bytes: '17179869184G' is not a number of bytes|--file x --file-bytes 17179869184G $conversation
 END
 }
 
@@ -276,6 +461,12 @@ test_json
 test_svg
 test_figures
 test_geometry
+test_tiers_absent
+test_tiers_unlimited
+test_tiers_pages
+test_tiers_three
+test_tiers_damage
+test_bad_tiers
 test_good_lines
 test_bad_lines
 test_bad_files

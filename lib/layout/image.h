@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page image: what a page is as bytes outside of the pool.
+//
+//   header   magic, version, byte order, sizes, key, shape digest, in-page order, block, an XXH3-64 checksum for each slice,
+//            scales of token and head, aux bytes, tokens, and the header's own checksum; padded to 4096
+//   slices   one for each layer: its K rows, then its V rows, in the order of the pool that wrote it (recorded in the
+//            header), padded to 4096
+//
+// Everything but the in-page order has to be equal in the pool that reads; another order is converted.
+#pragma once
+
+#include "core/status.h"
+#include "layout/geometry.h"
+#include "layout/memory.h"
+
+#include <pagedkv/tier_ops.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace pkv {
+
+/// BLAKE2b-256 of a prefix, up to the end of a block.
+using PrefixDigest = std::array<uint8_t, 32>;
+
+constexpr uint64_t any_block = UINT64_MAX; ///< an image whose place in a prefix nobody says
+
+/// What one page image says besides KV.
+struct ImageName {
+    pkv_tier_key key{};
+    uint64_t block = 0;
+    std::span<const pkv_token> tokens; ///< of the block; empty for a block without names, and when they are not known
+};
+
+/// How pages of one layer group become images. Immutable.
+class ImageFormat {
+  public:
+    /// The format of a group, its number in the pool being `group`: a model may have two groups of one shape.
+    pkv_status create(const Geometry &geometry, uint32_t group);
+
+    uint64_t image_bytes() const { return image_bytes_; }
+    uint64_t header_bytes() const { return header_bytes_; }
+    uint64_t slice_offset(uint32_t layer) const { return header_bytes_ + uint64_t{layer} * slice_stride_; }
+    uint64_t slice_stride() const { return slice_stride_; } ///< bytes from slice to slice, a multiple of 4096
+    uint64_t slice_bytes() const { return slice_bytes_; }   ///< of them in use
+
+    /// Key of the image of a block with this prefix: shards, groups and geometries of one prefix have different ones.
+    pkv_tier_key key(const PrefixDigest &prefix) const;
+
+    /// Writes a page's image: image_bytes() at `image`, aligned to 4096, padding zeroed.
+    void pack(PageMemory &memory, pkv_page page, const ImageName &name, std::byte *image) const;
+
+    /// Checks an image in full and writes it into a page, in one pass over the slices. False, with the reason in `why`, if
+    /// it is not the image of this name (tokens are compared when both sides have them) or anything in it is damaged: the
+    /// page's bytes are undefined then.
+    bool unpack(const std::byte *image, uint64_t bytes, const ImageName &name, PageMemory &memory, pkv_page page,
+                const char **why) const;
+
+  private:
+    const char *check_header(const std::byte *image, uint64_t bytes, const ImageName &name, int32_t &layout) const;
+
+    uint64_t image_bytes_ = 0;
+    uint64_t header_bytes_ = 0;
+    uint64_t slice_stride_ = 0;
+    uint64_t slice_bytes_ = 0;
+    uint64_t side_scale_bytes_ = 0; // scales of token and head, of K or V of one layer
+    uint64_t scale_bytes_ = 0;      // of them in the header
+    std::array<uint8_t, 32> shape_{}; // BLAKE2b-256 of all that decides whether bytes can be shared
+    uint32_t page_tokens_ = 0;
+    uint32_t num_layers_ = 0;
+    int32_t layout_ = 0;
+    uint32_t aux_bytes_ = 0;
+};
+
+} // namespace pkv

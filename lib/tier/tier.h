@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tier as pools see it: a table of functions, its numbers, and a breaker that lets it rest after repeated failures.
+#pragma once
+
+#include "core/handles.h"
+#include "tier/request.h"
+
+#include <pagedkv/tier.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+
+namespace pkv {
+
+class Tier : public std::enable_shared_from_this<Tier> {
+  public:
+    static constexpr HandleKind handle_kind = HandleKind::tier;
+
+    /// The context goes with the tier: ops.close is called by the destructor, or, when that runs inside a completion, by a
+    /// thread of its own soon after (see InCompletion).
+    Tier(const pkv_tier_ops &ops, void *context);
+    ~Tier();
+    Tier(const Tier &) = delete;
+    Tier &operator=(const Tier &) = delete;
+
+    /// Sets ops.close later: a tier that could not be handed out leaves the context to its maker.
+    void close_with(void (*close)(void *context)) { ops_.close = close; }
+
+    const char *name() const { return ops_.name; }
+
+    /// Begins a request. It always ends: when the tier refuses it, at once. May throw std::bad_alloc, with nothing begun.
+    std::shared_ptr<Request> submit(RequestItems items, std::function<void(Request &)> on_end = {});
+    void cancel(Request &request);
+
+    bool has_address() const { return ops_.address != nullptr; }
+    const void *address(const pkv_tier_key &key) const {
+        return ops_.address != nullptr ? ops_.address(context_, &key) : nullptr;
+    }
+    bool has_victims() const { return ops_.victims != nullptr; }
+    uint64_t victims(std::span<pkv_tier_victim> list) const {
+        return ops_.victims != nullptr ? ops_.victims(context_, list.data(), list.size()) : 0;
+    }
+    void memory(void *base, uint64_t bytes, bool add) const {
+        if (ops_.memory != nullptr) ops_.memory(context_, base, bytes, add);
+    }
+    pkv_tier_usage usage() const;
+
+    /// False while the tier rests after repeated failures; of those who ask when the rest is over one is told true, as a
+    /// trial. Blocks of live sequences are asked for in any case.
+    bool available();
+    /// What became of a load or a store of whole images: for the breaker and the numbers. PKV_ERR_NOT_FOUND and
+    /// PKV_ERR_NO_SPACE are no failures of the tier, nor is PKV_ERR_CANCELLED. They may call the log: with no lock held.
+    void note_load(pkv_status status, uint64_t bytes);
+    void note_store(pkv_status status, uint64_t bytes);
+    void note_bad_image() { checksum_failures_.fetch_add(1, std::memory_order_relaxed); }
+    void note_timeout() { timeouts_.fetch_add(1, std::memory_order_relaxed); }
+    void note_lookup(uint64_t asked, uint64_t found);
+
+    void stats(pkv_tier_stats &out) const;
+
+    /// Closes tiers that ended inside a completion (see InCompletion); more than one thread may.
+    static void close_remains();
+
+  private:
+    friend class Request;
+    struct Remains;
+    void note_result(bool good);
+
+    static constexpr uint32_t failures_to_rest = 8;    // in a row
+    static constexpr uint64_t rest_ns = 2'000'000'000; // doubled with each trial that fails
+    static constexpr uint64_t longest_rest_ns = 64'000'000'000;
+    static Remains *first_remains_;
+
+    pkv_tier_ops ops_;
+    void *context_;
+    std::unique_ptr<Remains> remains_; // made beforehand: what it is for must not fail
+    std::atomic<uint64_t> lookups_{0}, hits_{0}, loads_{0}, failed_loads_{0}, stores_{0}, failed_stores_{0};
+    std::atomic<uint64_t> bytes_loaded_{0}, bytes_stored_{0}, checksum_failures_{0}, timeouts_{0};
+    std::atomic<uint64_t> double_completions_{0}, open_requests_{0}, breaker_trips_{0};
+    std::atomic<uint32_t> failures_{0};       // in a row
+    std::atomic<uint64_t> rests_until_ns_{0}; // 0 = at work
+    std::atomic<uint64_t> rest_length_ns_{rest_ns};
+    std::atomic<bool> trial_{false}; // one was let through, and has not reported
+};
+
+} // namespace pkv
