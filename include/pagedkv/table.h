@@ -263,7 +263,8 @@ typedef struct pkv_spill_result {
 
 /** Moves committed blocks [first_block, first_block + num_blocks) down and frees their pages. The images belong to this
  *  sequence and are pinned in the tiers until they are restored, or the blocks go. Blocks that are absent already, and pages
- *  that others hold, stay as they are. The call waits for the stores.
+ *  that others hold, stay as they are. Rows written behind `committed` do not go with the last block: they are lost. The
+ *  call waits for the stores.
  *  @param num_blocks  more than there are: to the end
  *  @param sync        work that may still use the pages; NULL = none
  *  @param result      out, or NULL

@@ -9,6 +9,8 @@
 //   zeros             up to header_bytes
 #include "layout/image.h"
 
+#include "core/checksum.h"
+
 #include "layout/image_slices.h"
 
 #include <cinttypes>
@@ -162,6 +164,9 @@ pkv_status ImageFormat::create(const Geometry &geometry, uint32_t group) {
     page_tokens_ = geometry.page_tokens;
     num_layers_ = geometry.num_layers;
     layout_ = geometry.layout;
+    heads_ = geometry.heads;
+    k_row_bytes_ = geometry.k_row_bytes;
+    v_row_bytes_ = geometry.v_row_bytes;
     aux_bytes_ = geometry.aux_bytes;
     return PKV_OK;
 }
@@ -173,6 +178,28 @@ pkv_tier_key ImageFormat::key(const PrefixDigest &prefix) const {
     pkv_tier_key key;
     hash.finish(key.bytes);
     return key;
+}
+
+/// Rows that were never written are what the page held before, maybe for somebody else: they do not leave the pool.
+void ImageFormat::zero_rows(std::byte *image, uint32_t first) const {
+    const Parts parts(num_layers_, scale_bytes_, aux_bytes_, page_tokens_);
+    const uint64_t row_bytes[] = {k_row_bytes_, v_row_bytes_};
+    for (uint32_t layer = 0; layer < num_layers_; ++layer) {
+        std::byte *side = image + slice_offset(layer);
+        for (const uint64_t bytes : row_bytes) {
+            if (layout_ == PKV_LAYOUT_NHD)
+                std::memset(side + first * heads_ * bytes, 0, (page_tokens_ - first) * heads_ * bytes);
+            else
+                for (uint64_t head = 0; head < heads_; ++head)
+                    std::memset(side + (head * page_tokens_ + first) * bytes, 0, (page_tokens_ - first) * bytes);
+            side += uint64_t{page_tokens_} * heads_ * bytes;
+        }
+        const uint64_t sum = checksum64({image + slice_offset(layer), slice_stride_});
+        std::memcpy(image + parts.sums + layer * sizeof sum, &sum, sizeof sum);
+    }
+    // Scales lie side by side, each in order of tokens and heads.
+    for (uint64_t at = 0; side_scale_bytes_ != 0 && at < scale_bytes_; at += side_scale_bytes_)
+        std::memset(image + parts.scales + at + first * heads_ * sizeof(float), 0, (page_tokens_ - first) * heads_ * sizeof(float));
 }
 
 void ImageFormat::pack(PageMemory &memory, pkv_page page, const ImageName &name, std::byte *image) const {
@@ -190,6 +217,7 @@ void ImageFormat::pack(PageMemory &memory, pkv_page page, const ImageName &name,
             scales += side_scale_bytes_;
         });
     if (aux_bytes_ != 0) std::memcpy(image + parts.aux, memory.aux(page), aux_bytes_);
+    if (name.rows < page_tokens_) zero_rows(image, name.rows);
     const bool named = name.tokens.size() == page_tokens_;
     if (named)
         std::memcpy(image + parts.tokens, name.tokens.data(), name.tokens.size_bytes());

@@ -32,6 +32,7 @@ struct ImageName {
     pkv_tier_key key{};
     uint64_t block = 0;
     std::span<const pkv_token> tokens; ///< of the block; empty for a block without names, and when they are not known
+    uint32_t rows = UINT32_MAX; ///< pack(): the first so many tokens have rows; those of the others are zero in the image
 };
 
 /// How pages of one layer group become images. Immutable.
@@ -59,6 +60,7 @@ class ImageFormat {
                 const char **why) const;
 
   private:
+    void zero_rows(std::byte *image, uint32_t first) const;
     const char *check_header(const std::byte *image, uint64_t bytes, const ImageName &name, int32_t &layout) const;
 
     uint64_t image_bytes_ = 0;
@@ -71,6 +73,9 @@ class ImageFormat {
     uint32_t page_tokens_ = 0;
     uint32_t num_layers_ = 0;
     int32_t layout_ = 0;
+    uint64_t heads_ = 0;
+    uint64_t k_row_bytes_ = 0;
+    uint64_t v_row_bytes_ = 0;
     uint32_t aux_bytes_ = 0;
 };
 

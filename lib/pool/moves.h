@@ -31,7 +31,8 @@ struct PageStore {
     pkv_tier_key key{};
     uint64_t block = 0;
     std::span<const pkv_token> tokens;
-    uint32_t tiers = 0; ///< bit mask
+    uint32_t rows = UINT32_MAX; ///< as in ImageName
+    uint32_t tiers = 0;         ///< bit mask
     bool pin = false;
     pkv_retention retention = PKV_RETENTION_INIT;
     uint64_t tag = PKV_TIER_TAG_ALL - 1; ///< of no namespace

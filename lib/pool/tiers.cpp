@@ -496,7 +496,7 @@ void Pool::store_pages(std::span<PageStore> stores, uint64_t deadline_ns, const 
             return slot != nullptr;
         });
         if (store.status != PKV_OK) continue;
-        pack(store.group, store.page, {store.key, store.block, store.tokens}, slot.get());
+        pack(store.group, store.page, {store.key, store.block, store.tokens, store.rows}, slot.get());
         Open one{i, {}, nullptr};
         std::function<void(Request &)> on_end;
         if (store.pin) {

@@ -144,6 +144,7 @@ pkv_status Table::spill(uint64_t first, uint64_t count, pkv_spill_result &result
             store.page = page;
             store.key = pool_->image_key(group, absent.digest);
             store.block = block;
+            if (committed_ < (block + 1) * page_tokens_) store.rows = static_cast<uint32_t>(committed_ % page_tokens_);
             store.pin = true;
             store.tag = PKV_TIER_TAG_PRIVATE;
             stores.push_back(store);
@@ -162,6 +163,9 @@ pkv_status Table::spill(uint64_t first, uint64_t count, pkv_spill_result &result
                 lists_[group][block] = PKV_NO_PAGE;
             }
     }
+    // What was written behind `committed` did not go with it.
+    if (!leaving.empty() && leaving.back().first == committed_ / page_tokens_)
+        for (uint64_t &written : written_) written = std::min(written, committed_);
     result.spilled_blocks = leaving.size();
     pool_->count(&pkv_pool_stats::spilled_blocks, leaving.size());
     if (!leaving.empty()) version_ = next_version();

@@ -241,7 +241,9 @@ static void bad_arguments_take_nothing(void **state) {
     publish_cached(pool, &prompt);
     const pkv_pool_stats before = stats_of(pool);
     pkv_match match = PKV_MATCH_INIT;
-    pkv_match no_size = {0, 7, 7};
+    pkv_match no_size = PKV_MATCH_INIT;
+    no_size.struct_size = 0;
+    no_size.tokens = no_size.blocks = 7;
     pkv_page pages[2];
     assert_status(pkv_pool_lookup(pool, NULL, 0, pages, 2, &match), PKV_ERR_INVALID);
     assert_status(pkv_pool_lookup(pool, &prompt, 0, NULL, 2, &match), PKV_ERR_INVALID);
