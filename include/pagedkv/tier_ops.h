@@ -107,7 +107,9 @@ typedef struct pkv_tier_ops {
      *  PKV_ERR_CANCELLED, or with what became of them). */
     void (*cancel)(void *context, pkv_tier_request *request);
 
-    /** NULL, or: the image as it lies in memory, valid while it is pinned; NULL if it is not there. Saves a copy. */
+    /** NULL, or: the image as it lies in memory; NULL if it is not there. Saves a copy. The memory stays readable as long as the
+     *  tier lives; what stands there is the image as long as it is pinned and not cleared or removed by force (the library
+     *  asks again after reading). */
     const void *(*address)(void *context, const pkv_tier_key *key);
 
     /** NULL, or: up to `capacity` images that would be evicted next, unpinned ones, the first to go first. Returns how many.

@@ -117,11 +117,14 @@ bool Cleaner::begin_one() {
     }
     open_.fetch_add(1, std::memory_order_release);
     pool_.pack(work.group, work.page, {work.key, work.block, work.tokens}, slot.get());
-    pool_.end_read(work);
+    store.stored = store.failed = 0;
+    if (!pool_.end_read(work)) {
+        end(store); // what was packed may be torn
+        return true;
+    }
     const size_t number = free_stores_.back();
     free_stores_.pop_back();
     store.open = static_cast<uint32_t>(std::popcount(work.tiers));
-    store.stored = store.failed = 0;
     const uint64_t bytes = pool_.group(work.group).image.image_bytes();
     for (uint32_t tier = 0; tier < tiers.size(); ++tier) {
         if ((work.tiers >> tier & 1) == 0) continue;
@@ -177,9 +180,12 @@ bool Cleaner::take_ended() {
 
 void Cleaner::end(Store &store) {
     const StoreWork &work = store.work;
+    TierStack &tiers = *pool_.tiers();
     if (pool_.end_store(work, store.stored, store.failed))
-        for (uint32_t tier = 0; tier < pool_.tiers()->size(); ++tier)
-            if ((store.stored >> tier & 1) != 0) pool_.tiers()->remove(tier, {&work.key, 1}, PKV_TIER_FORCE);
+        for (uint32_t tier = 0; tier < tiers.size(); ++tier)
+            if ((store.stored >> tier & 1) != 0)
+                tiers.remove(tier, {&work.key, 1}, PKV_TIER_FORCE)->wait_until(monotonic_ns() + tiers[tier].timeout_ns);
+    pool_.forget_store(work);
     open_.fetch_sub(1, std::memory_order_release);
     const std::lock_guard lock(inbox_->mutex);
     inbox_->expected -= PKV_MAX_TIERS;

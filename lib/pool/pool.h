@@ -169,9 +169,12 @@ class Pool : public std::enable_shared_from_this<Pool> {
     // For the cleaner.
     /// The next page to store; its bytes may be read until end_read(). False: none waits.
     bool next_store(StoreWork &work, bool all) PKV_EXCLUDES(mutex_);
-    void end_read(const StoreWork &work) PKV_EXCLUDES(mutex_);
+    /// Its bytes are not read any more. False: it lost its name meanwhile, and somebody may have written into it.
+    bool end_read(const StoreWork &work) PKV_EXCLUDES(mutex_);
     /// What became of it in the tiers of two bit masks. True: the image is not wanted any more, and has to be removed.
     bool end_store(const StoreWork &work, uint32_t stored, uint32_t failed) PKV_EXCLUDES(mutex_);
+    /// The store is over, and so is the removal of its image, if there had to be one.
+    void forget_store(const StoreWork &work) PKV_EXCLUDES(mutex_);
     bool stores_wait(bool all) PKV_EXCLUDES(mutex_);
     /// Takes cached pages whose tiers are to be told that they were in use; returns how many.
     size_t next_used(std::span<UsedPage> out) PKV_EXCLUDES(mutex_);
@@ -258,6 +261,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     pkv_status check_stored(uint32_t group, uint64_t wanted) PKV_REQUIRES(mutex_);
     void note_hit(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
     bool wants_cleaning(uint32_t group, bool all) PKV_REQUIRES(mutex_);
+    bool is_same(const StoreWork &work) PKV_REQUIRES(mutex_); ///< the page still has the name
     template <class Item>
     pkv_status begin_move(uint32_t group, std::span<const pkv_page> list, const std::shared_ptr<Op> &op,
                           uint64_t deadline_ns, std::vector<Item> items,

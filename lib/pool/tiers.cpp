@@ -48,7 +48,8 @@ pkv_status Pool::create_tiers(const pkv_pool_options &options, std::vector<Attac
         largest = std::max(largest, group.image.image_bytes());
     }
     auto stack = std::make_unique<TierStack>();
-    PKV_TRY(stack->create(std::move(tiers), largest, options.staging_bytes != 0 ? options.staging_bytes : default_staging));
+    PKV_TRY(
+        stack->create(std::move(tiers), largest, options.staging_bytes != 0 ? options.staging_bytes : default_staging));
     tiers_ = std::move(stack);
     keep_unstored_ = (options.flags & PKV_POOL_KEEP_UNSTORED) != 0;
     clean_pages_ = options.clean_pages;
@@ -131,7 +132,8 @@ void Pool::unpin_unused(const TierHits &hits, std::span<const AbsentBlock> used,
         if (block >= first_used && block - first_used < used.size()) kept = used[block - first_used].groups;
         for (uint32_t group = 0; group < num_groups_; ++group)
             if (hits.blocks[i].tier[group] != no_tier && (kept >> group & 1) == 0)
-                pins[static_cast<size_t>(hits.blocks[i].tier[group])].push_back(image_key(group, hits.blocks[i].digest));
+                pins[static_cast<size_t>(hits.blocks[i].tier[group])].push_back(
+                    image_key(group, hits.blocks[i].digest));
     }
     for (uint32_t tier = 0; tier < tiers_->size(); ++tier) tiers_->unpin(tier, pins[tier]);
 }
@@ -153,7 +155,8 @@ bool Pool::adopt_block(Frontier &frontier, std::span<const pkv_token> tokens, st
     const uint64_t block = frontier.blocks;
     const auto named = prefix::block_tokens(tokens, block, page_tokens_);
     const std::string extras = prefix::block_extras(media, block * page_tokens_, page_tokens_);
-    const prefix::BlockName name{keys_.next(frontier.key, named, extras), named, extras.empty() ? nullptr : &extras, nullptr};
+    const prefix::BlockName name{keys_.next(frontier.key, named, extras), named, extras.empty() ? nullptr : &extras,
+                                 nullptr};
     const Lock lock(mutex_);
     if (index_.root(frontier.root).dead) return false;
     if (block > 0 && index_.node(frontier.node).generation != frontier.generation) return false;
@@ -206,7 +209,8 @@ void Pool::load_pages(std::span<PageLoad> loads, uint64_t deadline_ns, const std
     auto consume = [&](size_t i, const std::byte *image, uint64_t bytes) {
         const PageLoad &load = loads[i];
         const Group &group = groups_[load.group];
-        return group.image.unpack(image, bytes, {load.key, load.block, load.tokens}, groups_[load.group].memory, load.page, &why);
+        return group.image.unpack(image, bytes, {load.key, load.block, load.tokens}, groups_[load.group].memory,
+                                  load.page, &why);
     };
     tiers_->load(items, consume, deadline_ns, cancelled);
     if (why != nullptr) log_message(PKV_LOG_WARNING, "a page image was refused: %s", why);
@@ -245,7 +249,8 @@ bool Pool::stores_wait(bool all) {
     const Lock lock(mutex_);
     if (!open_stores_.empty()) return true;
     for (uint32_t group = 0; group < num_groups_; ++group)
-        if (pages(group).urgent_count() != 0 || pages(group).used_count() != 0 || wants_cleaning(group, all)) return true;
+        if (pages(group).urgent_count() != 0 || pages(group).used_count() != 0 || wants_cleaning(group, all))
+            return true;
     return false;
 }
 
@@ -257,8 +262,13 @@ size_t Pool::next_used(std::span<UsedPage> out) {
             const pkv_page page = pages(group).take_used();
             if (page == PKV_NO_PAGE) break;
             const NodeId node = pages(group).node(page);
-            out[count++] = {group, page, node, index_.node(node).generation, image_key(group, index_.digest(node)),
-                            pages(group).images(page), 0};
+            out[count++] = {group,
+                            page,
+                            node,
+                            index_.node(node).generation,
+                            image_key(group, index_.digest(node)),
+                            pages(group).images(page),
+                            0};
         }
     return count;
 }
@@ -266,7 +276,8 @@ size_t Pool::next_used(std::span<UsedPage> out) {
 void Pool::end_used(std::span<const UsedPage> list) {
     const Lock lock(mutex_);
     for (const UsedPage &item : list) {
-        if (index_.node(item.node).generation != item.generation || index_.page(item.node, item.group) != item.page) continue;
+        if (index_.node(item.node).generation != item.generation || index_.page(item.node, item.group) != item.page)
+            continue;
         for (uint32_t tier = 0; tier < tiers_->size(); ++tier)
             if ((item.missing >> tier & 1) != 0) pages(item.group).drop_image(item.page, tier);
     }
@@ -316,14 +327,20 @@ bool Pool::next_store(StoreWork &work, bool all) {
     return false;
 }
 
-void Pool::end_read(const StoreWork &work) {
+bool Pool::end_read(const StoreWork &work) {
     const Lock lock(mutex_);
+    const bool same = is_same(work);
     pages(work.group).set_borrowed(PKV_NO_PAGE);
     if (condemned_) {
         condemned_ = false;
         release_one(work.group, work.page);
     }
     trim_cached(work.group);
+    return same;
+}
+
+bool Pool::is_same(const StoreWork &work) {
+    return index_.node(work.node).generation == work.generation && index_.page(work.node, work.group) == work.page;
 }
 
 bool Pool::end_store(const StoreWork &work, uint32_t stored, uint32_t failed) {
@@ -334,12 +351,9 @@ bool Pool::end_store(const StoreWork &work, uint32_t stored, uint32_t failed) {
         std::this_thread::sleep_for(std::chrono::microseconds(100));
         mutex_.lock();
     }
-    std::erase_if(open_stores_, [&](const OpenStore &store) {
-        return std::memcmp(store.key.bytes, work.key.bytes, sizeof work.key.bytes) == 0;
-    });
     counters_.stored_images += static_cast<uint64_t>(std::popcount(stored));
     counters_.failed_stores += static_cast<uint64_t>(std::popcount(failed));
-    const bool same = index_.node(work.node).generation == work.generation && index_.page(work.node, work.group) == work.page;
+    const bool same = is_same(work);
     if (same) {
         pages(work.group).end_store(work.page);
         pages(work.group).add_images(work.page, stored);
@@ -348,6 +362,13 @@ bool Pool::end_store(const StoreWork &work, uint32_t stored, uint32_t failed) {
     if (!same && stored == 0 && clear_generation_ == work.clear_generation) ++counters_.dropped_images;
     // Its namespace may have been cleared while it was on its way.
     return !same && stored != 0 && clear_generation_ != work.clear_generation;
+}
+
+void Pool::forget_store(const StoreWork &work) {
+    const Lock lock(mutex_);
+    std::erase_if(open_stores_, [&](const OpenStore &store) {
+        return std::memcmp(store.key.bytes, work.key.bytes, sizeof work.key.bytes) == 0;
+    });
 }
 
 pkv_status Pool::flush(uint64_t timeout_ns) { return cleaner_ != nullptr ? cleaner_->flush(timeout_ns) : PKV_OK; }
@@ -359,12 +380,13 @@ void Pool::expire_moves() const { mover_->expire(); }
 /// Runs `job` on the pool's mover thread, with counts on the pages; when they are gone, the items end with the statuses that
 /// the job left in `items`. Cancelled, or too late, before its turn it ends at once, and the thread passes it over.
 template <class Item>
-pkv_status Pool::begin_move(uint32_t group, std::span<const pkv_page> list, const std::shared_ptr<Op> &op, uint64_t deadline_ns,
-                            std::vector<Item> items,
+pkv_status Pool::begin_move(uint32_t group, std::span<const pkv_page> list, const std::shared_ptr<Op> &op,
+                            uint64_t deadline_ns, std::vector<Item> items,
                             std::function<void(std::span<Item>, const std::function<bool()> &)> job) {
     std::vector<pkv_page> held(list.begin(), list.end());
     const auto taken = std::make_shared<std::atomic<bool>>(false); // by the thread, or by what ends it before
-    auto run = [this, group, held, op, taken, items = std::move(items), job = std::move(job)](const Unwanted &stopping) mutable {
+    auto run = [this, group, held, op, taken, items = std::move(items),
+                job = std::move(job)](const Unwanted &stopping) mutable {
         if (taken->exchange(true)) return;
         pkv_status failed = PKV_OK;
         try {
@@ -445,7 +467,8 @@ uint32_t Pool::writable_tiers() const {
 }
 
 /// Stores pages that the caller holds; several at once, as far as there is staging memory.
-void Pool::store_pages(std::span<PageStore> stores, uint64_t deadline_ns, const std::function<bool()> &cancelled) const {
+void Pool::store_pages(std::span<PageStore> stores, uint64_t deadline_ns,
+                       const std::function<bool()> &cancelled) const {
     // A pinned image that arrives when nobody waits for it any more is nobody's: it goes again.
     enum : int { under_way, ended, abandoned };
     struct Open {
@@ -512,8 +535,8 @@ void Pool::store_pages(std::span<PageStore> stores, uint64_t deadline_ns, const 
         }
         for (uint32_t tier = 0; tier < tiers_->size(); ++tier) {
             if ((store.tiers >> tier & 1) == 0 || (!store.pin && !(*tiers_)[tier].tier->available())) continue;
-            one.requests[tier] = tiers_->store(tier, store.key, slot, groups_[store.group].image.image_bytes(), store.retention,
-                                               store.tag, store.pin, on_end);
+            one.requests[tier] = tiers_->store(tier, store.key, slot, groups_[store.group].image.image_bytes(),
+                                               store.retention, store.tag, store.pin, on_end);
         }
         open.push_back(std::move(one));
     }

@@ -41,7 +41,8 @@ void forget_resident(const Pool &pool, const AbsentBlock &block) {
 pkv_status Table::check_resident() const {
     if (lost_) return check_admitted();
     if (absent_.empty()) return PKV_OK;
-    return fail(PKV_ERR_NOT_RESIDENT, "%zu blocks are in tiers, the first is block %" PRIu64 ": pkv_table_restore comes first",
+    return fail(PKV_ERR_NOT_RESIDENT,
+                "%zu blocks are in tiers, the first is block %" PRIu64 ": pkv_table_restore comes first",
                 absent_.size(), absent_.begin()->first);
 }
 
@@ -92,7 +93,8 @@ void Table::forget_passed(uint32_t group, uint64_t end) {
 pkv_status Table::residency(uint32_t group, uint64_t first, std::span<int32_t> where) const {
     if (!admitted()) return check_admitted();
     if (first > num_blocks() || where.size() > num_blocks() - first)
-        return fail(PKV_ERR_INVALID, "blocks %" PRIu64 " + %zu: the table has %" PRIu64, first, where.size(), num_blocks());
+        return fail(PKV_ERR_INVALID, "blocks %" PRIu64 " + %zu: the table has %" PRIu64, first, where.size(),
+                    num_blocks());
     for (uint64_t i = 0; i < where.size(); ++i) {
         const auto at = absent_.find(first + i);
         if (at != absent_.end() && (at->second.groups >> group & 1) != 0)
@@ -119,7 +121,8 @@ pkv_status Table::spill(uint64_t first, uint64_t count, pkv_spill_result &result
     PKV_TRY(check_copies_taken());
     if (pool_->tiers() == nullptr) return fail(PKV_ERR_STATE, "the pool has no tiers");
     const uint64_t committed_blocks = blocks_for(committed_, page_tokens_);
-    if (first > committed_blocks) return fail(PKV_ERR_INVALID, "block %" PRIu64 " of %" PRIu64 " committed ones", first, committed_blocks);
+    if (first > committed_blocks)
+        return fail(PKV_ERR_INVALID, "block %" PRIu64 " of %" PRIu64 " committed ones", first, committed_blocks);
     const uint64_t end = first + std::min(count, committed_blocks - first);
 
     std::vector<std::pair<uint64_t, AbsentBlock>> leaving;
@@ -197,8 +200,8 @@ pkv_status Table::store_spilled(std::span<PageStore> stores) const {
         for (uint32_t tier = 0; tier < tiers.size(); ++tier)
             if ((store.stored >> tier & 1) != 0) pool_->tiers()->remove(tier, {&store.key, 1}, PKV_TIER_FORCE);
     const pkv_status status = stores[place[0]].status;
-    return fail(status == PKV_OK ? PKV_ERR_NO_SPACE : status, "%zu of %zu pages found no place in a tier: %s", todo.size(),
-                stores.size(), status_name(status));
+    return fail(status == PKV_OK ? PKV_ERR_NO_SPACE : status, "%zu of %zu pages found no place in a tier: %s",
+                todo.size(), stores.size(), status_name(status));
 }
 
 // ---- restore -------------------------------------------------------------------------------------------------------

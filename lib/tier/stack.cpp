@@ -48,7 +48,7 @@ std::shared_ptr<Request> look_up(Tier &tier, RequestItems items, uint64_t deadli
         late->abandoned = !late->ended;
         if (!late->abandoned) return request;
     }
-    tier.note_timeout();
+    tier.note_no_answer();
     tier.cancel(*request);
     return nullptr;
 }
@@ -105,13 +105,13 @@ void TierStack::unpin(uint32_t tier, std::span<const pkv_tier_key> keys) {
     tiers_[tier].tier->submit(std::move(items));
 }
 
-void TierStack::remove(uint32_t tier, std::span<const pkv_tier_key> keys, uint32_t flags) {
-    if (keys.empty()) return;
+std::shared_ptr<Request> TierStack::remove(uint32_t tier, std::span<const pkv_tier_key> keys, uint32_t flags) {
+    if (keys.empty()) return nullptr;
     RequestItems items;
     items.kind = PKV_TIER_REMOVE;
     items.flags = flags;
     items.keys = list_of(keys);
-    tiers_[tier].tier->submit(std::move(items));
+    return tiers_[tier].tier->submit(std::move(items));
 }
 
 void TierStack::retain(std::span<const pkv_tier_key> keys, const pkv_retention &retention) {
@@ -158,7 +158,8 @@ void TierStack::take_arrival(LoadItem &item, int8_t tier, pkv_status status, boo
     if (item.status == PKV_ERR_NOT_FOUND || status != PKV_ERR_NOT_FOUND) item.status = status;
 }
 
-void TierStack::load_in_place(LoadItem &item, size_t index, int8_t tier, const Consumer &consume, uint64_t deadline_ns) {
+void TierStack::load_in_place(LoadItem &item, size_t index, int8_t tier, const Consumer &consume,
+                              uint64_t deadline_ns) {
     Tier &from = *tiers_[static_cast<uint32_t>(tier)].tier;
     RequestItems items;
     items.flags = PKV_TIER_PIN;
@@ -233,7 +234,8 @@ void TierStack::load(std::span<LoadItem> items, const Consumer &consume, uint64_
                 settle(index, tier);
                 continue;
             }
-            std::shared_ptr<std::byte> slot = staging_.acquire(open > 0 ? 0 : std::min(deadline_ns, now + cancel_poll_ns));
+            std::shared_ptr<std::byte> slot =
+                staging_.acquire(open > 0 ? 0 : std::min(deadline_ns, now + cancel_poll_ns));
             if (slot == nullptr) break;
             todo.pop_front();
             RequestItems request;

@@ -54,7 +54,7 @@ class TierStack {
     /// does not answer in time has nothing.
     void locate(std::span<const pkv_tier_key> keys, bool pin, std::span<int8_t> where);
     void unpin(uint32_t tier, std::span<const pkv_tier_key> keys);
-    void remove(uint32_t tier, std::span<const pkv_tier_key> keys, uint32_t flags);
+    std::shared_ptr<Request> remove(uint32_t tier, std::span<const pkv_tier_key> keys, uint32_t flags); ///< nullptr: no keys
     /// New retention, in every tier that has the images.
     void retain(std::span<const pkv_tier_key> keys, const pkv_retention &retention);
     /// Forgets the images of these namespaces in all tiers; waits for it.

@@ -55,6 +55,11 @@ class Tier : public std::enable_shared_from_this<Tier> {
     void note_store(pkv_status status, uint64_t bytes);
     void note_bad_image() { checksum_failures_.fetch_add(1, std::memory_order_relaxed); }
     void note_timeout() { timeouts_.fetch_add(1, std::memory_order_relaxed); }
+    /// A lookup was not answered within the tier's own time: a failure for the breaker, so that not everybody waits as long.
+    void note_no_answer() {
+        note_timeout();
+        note_result(false);
+    }
     void note_lookup(uint64_t asked, uint64_t found);
 
     void stats(pkv_tier_stats &out) const;

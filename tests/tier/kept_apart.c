@@ -44,7 +44,8 @@ static void put(pkv_pool *pool, const pkv_prompt *prompt, uint32_t tag) {
     put_and_commit(pool, table, prompt->num_tokens, tag);
     end_table(table);
     flush(pool);
-    for (uint32_t group = 0; pkv_pool_evict(pool, group, UINT32_MAX, NULL) == PKV_OK; ++group) {}
+    for (uint32_t group = 0; pkv_pool_evict(pool, group, UINT32_MAX, NULL) == PKV_OK; ++group) {
+    }
 }
 
 /* Tokens found of a prompt, after their rows were compared. */
@@ -98,7 +99,8 @@ static void media_are_kept_apart(void **state) {
     pkv_tier *tier = big_tier();
     const pkv_group_options group = small_group(32);
     pkv_pool *pool = groups_on(tier, &group, 1, 4), *other = groups_on(tier, &group, 1, 4);
-    pkv_media media[4] = {{5, 2, bytes_of("cat")}, {5, 2, bytes_of("dog")}, {6, 2, bytes_of("cat")}, {9, 2, bytes_of("cat")}};
+    pkv_media media[4] = {
+        {5, 2, bytes_of("cat")}, {5, 2, bytes_of("dog")}, {6, 2, bytes_of("cat")}, {9, 2, bytes_of("cat")}};
     pkv_prompt prompt = sixteen();
     put(pool, &prompt, 1);
     prompt.num_media = 1;
@@ -252,7 +254,8 @@ static void scales_and_aux_bytes_come_back(void **state) {
         for (uint32_t layer = 0; layer < 2; ++layer) {
             for (int side = 0; side < 2; ++side)
                 for (int i = 0; i < tokens * 2 * 16; ++i)
-                    rows[side][i] = (float)((i * 37 + side * 11 + (int)layer * 5) % 91 - 45) * (float)(1 + i / 16) / 7.0f;
+                    rows[side][i] =
+                        (float)((i * 37 + side * 11 + (int)layer * 5) % 91 - 45) * (float)(1 + i / 16) / 7.0f;
             pkv_tensor in[2] = {PKV_TENSOR_INIT, PKV_TENSOR_INIT};
             for (int side = 0; side < 2; ++side) {
                 in[side].data = rows[side];

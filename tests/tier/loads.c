@@ -109,7 +109,8 @@ static void case_J20_a_failed_load_leaves_a_valid_prefix(void **state) {
 static void a_flipped_bit_anywhere_in_an_image_is_a_miss(void **state) {
     (void)state;
     /* Front, checksum, shape, key, sums, tokens, padding of the header; slices and their padding. */
-    const int64_t bytes[] = {0, 8, 12, 16, 24, 56, 64, 72, 76, 90, 130, 151, 152, 170, 300, 4095, 4096, 4200, 4224, 8191, 8192, 12287};
+    const int64_t bytes[] = {0,   8,   12,  16,  24,   56,   64,   72,   76,   90,   130,
+                             151, 152, 170, 300, 4095, 4096, 4200, 4224, 8191, 8192, 12287};
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; ++i) lose_block_two(fault_flip, bytes[i], true);
 }
 

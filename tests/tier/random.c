@@ -14,9 +14,7 @@ static struct {
 } now;
 
 /* Of all runs: that they did what they are for. */
-static struct {
-    uint64_t rows, restored, lost, timeouts, refused, dropped;
-} total;
+static struct { uint64_t rows, restored, lost, timeouts, refused, dropped; } total;
 
 static uint64_t number_from(const char *variable, uint64_t otherwise) {
     const char *value = getenv(variable);
@@ -67,7 +65,8 @@ static void run(uint64_t seed, uint64_t steps) {
     f->most_images = 8 + storm_below(&w, 64);
     f->decide = storm_fault;
     static const int32_t first[] = {PKV_TIER_WRITE_BACK, PKV_TIER_WRITE_THROUGH};
-    static const int32_t second[] = {PKV_TIER_WRITE_BACK, PKV_TIER_WRITE_THROUGH, PKV_TIER_DEMOTE, PKV_TIER_WRITE_ON_HITS};
+    static const int32_t second[] = {PKV_TIER_WRITE_BACK, PKV_TIER_WRITE_THROUGH, PKV_TIER_DEMOTE,
+                                     PKV_TIER_WRITE_ON_HITS};
     const bool turned = storm_below(&w, 4) == 0; /* the bad tier first */
     pkv_tier_attachment tiers[2] = {attachment(turned ? f->tier : host, first[storm_below(&w, 2)]),
                                     attachment(turned ? host : f->tier, second[storm_below(&w, turned ? 2 : 4)])};

@@ -179,6 +179,33 @@ static void two_sequences_load_a_prefix_once(void **state) {
     assert_ok(pkv_tier_close(tier));
 }
 
+/* A head that all prompts share is always in the pool: for the tier it is in use all the same, and outlives what is not. */
+static void a_shared_head_stays_in_the_tier_while_the_pool_uses_it(void **state) {
+    (void)state;
+    pkv_tier *tier = host_tier(32);
+    pkv_pool *pool = pool_on(16, tier, PKV_TIER_WRITE_BACK);
+    pkv_token tokens[16];
+    for (pkv_token number = 1; number <= 40; ++number) {
+        count_up(tokens, 4, 1);
+        count_up(tokens + 4, 12, 100 * number);
+        const pkv_prompt prompt = prompt_of(tokens, 16);
+        pkv_table *table = admit(pool, &prompt, NULL);
+        write_and_commit(table, 16, 5);
+        end_table(table);
+        flush(pool);
+    }
+    end_pool(pool);
+    assert_true(tier_stats(tier).usage.evicted_images > 0);
+    pool = pool_on(16, tier, PKV_TIER_WRITE_BACK); /* as after a restart: nothing is in pages */
+    pkv_match match = PKV_MATCH_INIT;
+    const pkv_prompt prompt = prompt_of(tokens, 16);
+    pkv_table *table = admit(pool, &prompt, &match);
+    assert_int_equal(match.tier_tokens[0], 12); /* all but the last block: admission leaves a token to compute */
+    end_table(table);
+    end_pool(pool);
+    assert_ok(pkv_tier_close(tier));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(evicted_blocks_come_back_from_a_host_tier),
@@ -189,6 +216,7 @@ int main(void) {
         cmocka_unit_test(shared_pages_stay_when_a_sequence_is_spilled),
         cmocka_unit_test(a_table_that_ends_gives_its_pins_back),
         cmocka_unit_test(two_sequences_load_a_prefix_once),
+        cmocka_unit_test(a_shared_head_stays_in_the_tier_while_the_pool_uses_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

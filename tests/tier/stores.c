@@ -106,7 +106,7 @@ static void pages_evicted_while_their_stores_are_under_way_are_dropped_only_if_t
     faulty_block(f, true);
     compute(pool, 1, tokens, tag);
     eventually(faulty_seen(f, PKV_TIER_STORE) == blocks); /* their bytes have been read: the pages may go */
-    compute(pool, 100, 32, tag);             /* takes all of the pool */
+    compute(pool, 100, 32, tag);                          /* takes all of the pool */
     assert_int_equal(stats_of(pool).dropped_images, 0);
     check_rules(pool);
     faulty_block(f, false);
@@ -129,7 +129,7 @@ static void a_pool_destroyed_while_stores_are_under_way_leaves_them_to_the_tier(
     faulty_block(f, true);
     compute(pool, 1, tokens, tag);
     eventually(faulty_seen(f, PKV_TIER_STORE) == blocks);
-    end_pool(pool); /* does not wait for the tier */
+    end_pool(pool);                                                  /* does not wait for the tier */
     assert_int_equal(tier_stats(f->tier).open_requests, blocks + 1); /* and a lookup */
     assert_ok(pkv_tier_close(f->tier));
     assert_false(f->closed);

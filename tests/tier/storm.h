@@ -129,7 +129,8 @@ static inline void storm_compare(storm_worker *w, storm_sequence *s, uint64_t po
                 const pkv_page page = pages[at / tiered_page_tokens];
                 (void)pkv_pool_page_info(w->pool, 0, page, &info);
                 snprintf(what, sizeof what,
-                         "family %d branch %d token %d of %d layer %u side %d is %04x (page %d: %d, count %d, published %d as %d)",
+                         "family %d branch %d token %d of %d layer %u side %d is %04x (page %d: %d, count %d, "
+                         "published %d as %d)",
                          s->family, s->branch, (int)at, (int)s->committed, layer, side, data[side][i], page, found,
                          (int)info.count, info.published, (int)info.block);
                 storm_is(w, false, what, __LINE__);
@@ -202,7 +203,8 @@ static inline void storm_spill(storm_worker *w, storm_sequence *s) {
     pkv_spill_result result = PKV_SPILL_RESULT_INIT;
     const uint64_t blocks = (s->committed + tiered_page_tokens - 1) / tiered_page_tokens;
     const uint64_t first = storm_below(w, blocks + 1);
-    const pkv_status status = pkv_table_spill(s->table, first, storm_below(w, 2) == 0 ? UINT64_MAX : 1 + storm_below(w, 4), NULL, &result);
+    const pkv_status status =
+        pkv_table_spill(s->table, first, storm_below(w, 2) == 0 ? UINT64_MAX : 1 + storm_below(w, 4), NULL, &result);
     STORM_IS(status == PKV_OK || status == PKV_ERR_NO_SPACE || status == PKV_ERR_IO || status == PKV_ERR_TIMEOUT);
 }
 
@@ -210,7 +212,8 @@ static inline void storm_restore(storm_worker *w, storm_sequence *s) {
     uint64_t restored = 0;
     const bool all = storm_below(w, 2) == 0;
     const uint64_t first = all ? 0 : storm_below(w, 1 + s->committed / tiered_page_tokens);
-    const bool good = STORM_MAY(pkv_table_restore(s->table, first, all ? UINT64_MAX : 1 + storm_below(w, 4), 20000000, &restored));
+    const bool good =
+        STORM_MAY(pkv_table_restore(s->table, first, all ? UINT64_MAX : 1 + storm_below(w, 4), 20000000, &restored));
     w->restored += restored;
     pkv_table_info info = PKV_TABLE_INFO_INIT;
     STORM_OK(pkv_table_get_info(s->table, &info));
@@ -266,9 +269,7 @@ static inline void storm_step(storm_worker *w) {
         STORM_IS(status == PKV_OK || status == PKV_ERR_LIMIT);
         break;
     }
-    default: /* most sequences end after a few steps */
-        storm_compare(w, s, 0, s->committed);
-        storm_end_sequence(w, s);
+    default: /* most sequences end after a few steps */ storm_compare(w, s, 0, s->committed); storm_end_sequence(w, s);
     }
 }
 
