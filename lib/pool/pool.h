@@ -9,7 +9,9 @@
 //   admission.cpp  what block tables need: admission in one step, counts of whole sequences
 //   retention.cpp  priorities, pins, timers
 //   bytes.cpp      write, gather, copy
-//   tiers.cpp      lookups, loads and stores of images in the tiers below; cleaner.cpp and mover.cpp are their threads
+//   tiers.cpp      what is found in the tiers below, and comes up from there
+//   stores.cpp     pages on their way down; cleaner.cpp is the thread that sends them
+//   moves.cpp      pages moved by key; mover.cpp is the thread that does it
 #pragma once
 
 #include "core/handles.h"

@@ -77,6 +77,7 @@ static void threads_share_a_pool_over_tiers(void **state) {
     faulty_let_go(f);
     eventually(stats_of(pool).held_pages == 0);
     flush(pool);
+    eventually(tier_stats(f->tier).open_requests == 0 && tier_stats(host).open_requests == 0);
     assert_int_equal(faulty_pins(f), 0);
     assert_int_equal(tier_stats(host).usage.pinned_images, 0);
     eventually(tier_stats(f->tier).open_requests == 0);
