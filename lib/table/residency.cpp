@@ -38,9 +38,8 @@ void forget_resident(const Pool &pool, const AbsentBlock &block) {
 
 // ---- what other calls ask ------------------------------------------------------------------------------------------
 
-pkv_status Table::check_resident() const {
+pkv_status Table::refuse_absent() const {
     if (lost_) return check_admitted();
-    if (absent_.empty()) return PKV_OK;
     return fail(PKV_ERR_NOT_RESIDENT,
                 "%zu blocks are in tiers, the first is block %" PRIu64 ": pkv_table_restore comes first",
                 absent_.size(), absent_.begin()->first);
@@ -51,11 +50,6 @@ pkv_status Table::check_resident(uint64_t position, uint64_t count) const {
     const auto at = absent_.lower_bound(position / page_tokens_);
     if (at == absent_.end() || at->first > (position + count - 1) / page_tokens_) return PKV_OK;
     return fail(PKV_ERR_NOT_RESIDENT, "block %" PRIu64 " is in a tier: pkv_table_restore comes first", at->first);
-}
-
-/// For everything that goes on behind the committed tokens.
-pkv_status Table::check_tail_resident() const {
-    return committed_ % page_tokens_ == 0 ? PKV_OK : check_resident(committed_, 1);
 }
 
 pkv_status Table::make_resident(uint64_t position, uint64_t count) {

@@ -61,7 +61,8 @@ class alignas(64) Table {
     /// Brings absent blocks of a range back into pages.
     pkv_status restore(uint64_t first, uint64_t count, uint64_t timeout_ns, uint64_t &restored);
     pkv_status residency(uint32_t group, uint64_t first, std::span<int32_t> where) const;
-    pkv_status check_resident() const; ///< of all blocks
+    /// Whether all blocks are in pages.
+    pkv_status check_resident() const { return absent_.empty() ? PKV_OK : refuse_absent(); }
     /// Adds up absent tokens by tier.
     void count_absent(std::span<uint64_t> tier_tokens) const;
     uint64_t absent_blocks() const { return absent_.size(); }
@@ -101,9 +102,13 @@ class alignas(64) Table {
     void publish() { publish(share_); }
 
     static constexpr uint64_t demand_timeout_ns = 30'000'000'000; // of loads that a call needs on the spot
+    pkv_status refuse_absent() const;
     pkv_status check_resident(uint64_t position, uint64_t count) const;
     bool check_quietly_resident(uint64_t position, uint64_t count) const;
-    pkv_status check_tail_resident() const;
+    /// For everything that goes on behind the committed tokens.
+    pkv_status check_tail_resident() const {
+        return absent_.empty() || committed_ % page_tokens_ == 0 ? PKV_OK : check_resident(committed_, 1);
+    }
     pkv_status make_resident(uint64_t position, uint64_t count);
     void forget_absent_from(uint64_t block);
     void forget_passed(uint32_t group, uint64_t end);
@@ -145,7 +150,8 @@ class alignas(64) Table {
     std::vector<pkv_token> tokens_; // named tokens
     Frontier frontier_;
     uint64_t publish_again_ = 0; // blocks from which on it is worth another try
-    BlockLists lists_;           // block table of each group
+    std::map<uint64_t, AbsentBlock> absent_; // by block
+    BlockLists lists_;                       // block table of each group
     std::vector<prefix::Media> media_;
     std::vector<RetentionRange> retention_;
     std::vector<uint64_t> written_;                    // for each layer: rows up to here hold KV, beyond `committed`
@@ -153,7 +159,6 @@ class alignas(64) Table {
     std::array<uint64_t, PKV_MAX_GROUPS> passed_{};    // blocks below this one were looked at by window()
     std::vector<pkv_slot> scratch_;
     uint64_t matched_ = 0;
-    std::map<uint64_t, AbsentBlock> absent_; // by block
     bool lost_ = false;                      // a block could not be loaded: `valid_` tokens are left
     uint64_t valid_ = 0;
     // Pools without memory: copies for the caller to make, and the pages that they read, held until they are made.
