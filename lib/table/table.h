@@ -149,7 +149,7 @@ class alignas(64) Table {
     uint32_t num_copies_ = 0;
     std::vector<pkv_token> tokens_; // named tokens
     Frontier frontier_;
-    uint64_t publish_again_ = 0; // blocks from which on it is worth another try
+    uint64_t publish_again_ = 0;             // blocks from which on it is worth another try
     std::map<uint64_t, AbsentBlock> absent_; // by block
     BlockLists lists_;                       // block table of each group
     std::vector<prefix::Media> media_;
@@ -159,7 +159,7 @@ class alignas(64) Table {
     std::array<uint64_t, PKV_MAX_GROUPS> passed_{};    // blocks below this one were looked at by window()
     std::vector<pkv_slot> scratch_;
     uint64_t matched_ = 0;
-    bool lost_ = false;                      // a block could not be loaded: `valid_` tokens are left
+    bool lost_ = false; // a block could not be loaded: `valid_` tokens are left
     uint64_t valid_ = 0;
     // Pools without memory: copies for the caller to make, and the pages that they read, held until they are made.
     std::array<pkv_page_copy, PKV_MAX_GROUPS> copies_{};
