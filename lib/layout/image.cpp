@@ -9,13 +9,13 @@
 //   zeros             up to header_bytes
 #include "layout/image.h"
 
+#include "core/blake2b.h"
 #include "core/checksum.h"
 
 #include "layout/image_slices.h"
 
 #include <cinttypes>
 #include <cstring>
-#include <sodium.h>
 #include <type_traits>
 #include <vector>
 
@@ -68,25 +68,16 @@ bool pad(uint64_t bytes, uint64_t &padded) {
     return true;
 }
 
-class Blake2b {
-  public:
-    explicit Blake2b(const char *tag) {
-        crypto_generichash_init(&state_, nullptr, 0, 32);
-        add(tag, std::strlen(tag) + 1);
-    }
-    void add(const void *data, uint64_t size) {
-        if (size != 0) crypto_generichash_update(&state_, static_cast<const unsigned char *>(data), size);
-    }
-    void add(uint64_t value) { add(&value, sizeof value); }
-    void finish(uint8_t (&digest)[32]) { crypto_generichash_final(&state_, digest, sizeof digest); }
-
-  private:
-    crypto_generichash_state state_;
-};
+/// A hash that begins with what it is for.
+Blake2b tagged(const char *tag) {
+    Blake2b hash;
+    hash.add(tag, std::strlen(tag) + 1);
+    return hash;
+}
 
 /// All that decides whether the bytes of one pool mean the same in another: not where and in which order they lie.
 std::array<uint8_t, 32> shape_of(const Geometry &geometry, uint32_t group) {
-    Blake2b hash("pagedkv shape of a page image");
+    Blake2b hash = tagged("pagedkv shape of a page image");
     const uint64_t fields[] = {format_version,
                                byte_order,
                                group,
@@ -172,7 +163,7 @@ pkv_status ImageFormat::create(const Geometry &geometry, uint32_t group) {
 }
 
 pkv_tier_key ImageFormat::key(const PrefixDigest &prefix) const {
-    Blake2b hash("pagedkv key of a page image");
+    Blake2b hash = tagged("pagedkv key of a page image");
     hash.add(shape_.data(), shape_.size());
     hash.add(prefix.data(), prefix.size());
     pkv_tier_key key;

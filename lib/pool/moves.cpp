@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pages moved by key: operations on the mover's thread.
-#include "core/clock.h"
 #include "core/op.h"
 #include "core/status.h"
+#include "core/wait.h"
 #include "pool/mover.h"
 #include "pool/pool.h"
 
@@ -69,7 +69,7 @@ pkv_status Pool::begin_load(uint32_t group, std::span<const pkv_tier_key> keys, 
         loads[i].key = keys[i];
         loads[i].block = any_block;
     }
-    const uint64_t deadline = monotonic_ns() + timeout_ns;
+    const uint64_t deadline = deadline_after(timeout_ns);
     return begin_move<PageLoad>(group, list, op, deadline, std::move(loads),
                                 [this, deadline](std::span<PageLoad> items, const std::function<bool()> &unwanted) {
                                     load_pages(items, deadline, unwanted);
@@ -87,7 +87,7 @@ pkv_status Pool::begin_store(uint32_t group, std::span<const pkv_tier_key> keys,
         stores[i].block = any_block;
         stores[i].tiers = writable_tiers();
     }
-    const uint64_t deadline = monotonic_ns() + timeout_ns;
+    const uint64_t deadline = deadline_after(timeout_ns);
     return begin_move<PageStore>(group, list, op, deadline, std::move(stores),
                                  [this, deadline](std::span<PageStore> items, const std::function<bool()> &unwanted) {
                                      store_pages(items, deadline, unwanted);

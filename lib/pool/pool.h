@@ -263,7 +263,11 @@ class Pool : public std::enable_shared_from_this<Pool> {
     pkv_status check_stored(uint32_t group, uint64_t wanted) PKV_REQUIRES(mutex_);
     void note_hit(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
     bool wants_cleaning(uint32_t group, bool all) PKV_REQUIRES(mutex_);
-    bool is_same(const StoreWork &work) PKV_REQUIRES(mutex_); ///< the page still has the name
+    /// Whether the page still has the name under which it was taken (StoreWork, UsedPage).
+    template <class Taken> bool is_same(const Taken &taken) PKV_REQUIRES(mutex_) {
+        return index_.node(taken.node).generation == taken.generation &&
+               index_.page(taken.node, taken.group) == taken.page;
+    }
     template <class Item>
     pkv_status begin_move(uint32_t group, std::span<const pkv_page> list, const std::shared_ptr<Op> &op,
                           uint64_t deadline_ns, std::vector<Item> items,

@@ -73,8 +73,7 @@ size_t Pool::next_used(std::span<UsedPage> out) {
 void Pool::end_used(std::span<const UsedPage> list) {
     const Lock lock(mutex_);
     for (const UsedPage &item : list) {
-        if (index_.node(item.node).generation != item.generation || index_.page(item.node, item.group) != item.page)
-            continue;
+        if (!is_same(item)) continue;
         for (uint32_t tier = 0; tier < tiers_->size(); ++tier)
             if ((item.missing >> tier & 1) != 0) pages(item.group).drop_image(item.page, tier);
     }
@@ -134,10 +133,6 @@ bool Pool::end_read(const StoreWork &work) {
     }
     trim_cached(work.group);
     return same;
-}
-
-bool Pool::is_same(const StoreWork &work) {
-    return index_.node(work.node).generation == work.generation && index_.page(work.node, work.group) == work.page;
 }
 
 bool Pool::end_store(const StoreWork &work, uint32_t stored, uint32_t failed) {

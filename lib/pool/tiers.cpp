@@ -133,7 +133,7 @@ void Pool::unpin_unused(const TierHits &hits, std::span<const AbsentBlock> used,
 
 void Pool::forget_absent(const AbsentBlock &block, uint32_t groups) const {
     for (uint32_t group = 0; group < num_groups_; ++group) {
-        if ((block.groups & groups) >> group == 0 || (block.groups & groups & 1u << group) == 0) continue;
+        if ((block.groups & groups & 1u << group) == 0) continue;
         const pkv_tier_key key = image_key(group, block.digest);
         const auto tier = static_cast<uint32_t>(block.tier[group]);
         if (block.is_private)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "prefix/keys.h"
 
+#include "core/blake2b.h"
 #include "core/options.h"
 
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
-#include <sodium.h>
 
 // Header-only use: a short hash inlined costs half of a call into the shared library.
 #define XXH_INLINE_ALL
@@ -21,24 +21,24 @@ constexpr uint64_t max_media = uint64_t{1} << 20;
 constexpr uint64_t max_part_bytes = uint64_t{1} << 20;
 
 // Tags keep the kinds of input apart: an adapter never reads as a salt, a block never as a root.
-enum class Tag : uint64_t { model = 1, adapter = 2, adapter_id = 3, adapter_generation = 4, salt = 5, prefix_root = 6, prefix_block = 7 };
+enum class Tag : uint64_t {
+    model = 1,
+    adapter = 2,
+    adapter_id = 3,
+    adapter_generation = 4,
+    salt = 5,
+    prefix_root = 6,
+    prefix_block = 7
+};
 
-class Blake2b {
+/// Blake2b with parts that begin with their tag and size.
+class TaggedBlake2b : public Blake2b {
   public:
-    Blake2b() { crypto_generichash_init(&state_, nullptr, 0, PKV_DIGEST_BYTES); }
-    void add(const void *data, uint64_t size) {
-        if (size != 0) crypto_generichash_update(&state_, static_cast<const unsigned char *>(data), size);
-    }
-    void add(uint64_t value) { add(&value, sizeof value); }
     void add_part(Tag tag, const void *data, uint64_t size) {
         add(static_cast<uint64_t>(tag));
         add(size);
         add(data, size);
     }
-    void finish(uint8_t *digest) { crypto_generichash_final(&state_, digest, PKV_DIGEST_BYTES); }
-
-  private:
-    crypto_generichash_state state_;
 };
 
 void append(std::string &out, const void *data, size_t size) { out.append(static_cast<const char *>(data), size); }
@@ -53,8 +53,7 @@ pkv_status check_part(const pkv_bytes &part, const char *name) {
 }
 
 pkv_status read_media(const pkv_prompt &in, std::vector<Media> &out) {
-    if (in.num_media > max_media)
-        return fail(PKV_ERR_LIMIT, "prompt: %" PRIu64 " media, more than 2^20", in.num_media);
+    if (in.num_media > max_media) return fail(PKV_ERR_LIMIT, "prompt: %" PRIu64 " media, more than 2^20", in.num_media);
     if (in.num_media != 0 && in.media == nullptr) return fail(PKV_ERR_INVALID, "prompt: media is NULL");
     out.reserve(in.num_media);
     for (uint64_t i = 0; i < in.num_media; ++i) {
@@ -75,7 +74,7 @@ pkv_status read_media(const pkv_prompt &in, std::vector<Media> &out) {
 } // namespace
 
 void digest_parts(std::span<const pkv_bytes> parts, uint8_t *digest) {
-    Blake2b hash;
+    TaggedBlake2b hash;
     hash.add(parts.size());
     for (const pkv_bytes &part : parts) {
         hash.add(part.size);
@@ -90,7 +89,7 @@ pkv_status namespace_digest(const pkv_namespace *ns, Digest &digest) {
     PKV_TRY(check_part(known.model, "model"));
     PKV_TRY(check_part(known.adapter, "adapter"));
     PKV_TRY(check_part(known.salt, "salt"));
-    Blake2b hash;
+    TaggedBlake2b hash;
     hash.add_part(Tag::model, known.model.data, known.model.size);
     hash.add_part(Tag::adapter, known.adapter.data, known.adapter.size);
     hash.add_part(Tag::adapter_id, &known.adapter_id, sizeof known.adapter_id);
@@ -108,7 +107,7 @@ uint64_t namespace_tag(const Digest &ns) {
 
 Digest prefix_root(const Digest &ns, uint32_t page_tokens) {
     Digest digest;
-    Blake2b hash;
+    TaggedBlake2b hash;
     hash.add_part(Tag::prefix_root, ns.data(), ns.size());
     hash.add(page_tokens);
     hash.finish(digest.data());
@@ -117,7 +116,7 @@ Digest prefix_root(const Digest &ns, uint32_t page_tokens) {
 
 Digest prefix_next(const Digest &parent, std::span<const pkv_token> tokens, const std::string &extras) {
     Digest digest;
-    Blake2b hash;
+    TaggedBlake2b hash;
     hash.add_part(Tag::prefix_block, parent.data(), parent.size());
     hash.add(tokens.size_bytes());
     hash.add(tokens.data(), tokens.size_bytes());

@@ -5,6 +5,7 @@
 // publishes it, and the others take that page. One of the second kind has none, and images of its own, pinned in a tier.
 #include "core/clock.h"
 #include "core/status.h"
+#include "core/wait.h"
 #include "layout/strides.h"
 #include "table/table.h"
 
@@ -46,14 +47,13 @@ pkv_status Table::refuse_absent() const {
 }
 
 pkv_status Table::check_resident(uint64_t position, uint64_t count) const {
-    if (absent_.empty() || count == 0) return PKV_OK;
-    const auto at = absent_.lower_bound(position / page_tokens_);
-    if (at == absent_.end() || at->first > (position + count - 1) / page_tokens_) return PKV_OK;
-    return fail(PKV_ERR_NOT_RESIDENT, "block %" PRIu64 " is in a tier: pkv_table_restore comes first", at->first);
+    const uint64_t block = first_absent(position, count);
+    if (block == UINT64_MAX) return PKV_OK;
+    return fail(PKV_ERR_NOT_RESIDENT, "block %" PRIu64 " is in a tier: pkv_table_restore comes first", block);
 }
 
 pkv_status Table::make_resident(uint64_t position, uint64_t count) {
-    if (check_quietly_resident(position, count)) return PKV_OK;
+    if (first_absent(position, count) == UINT64_MAX) return PKV_OK;
     const uint64_t start = monotonic_ns();
     const uint64_t first = position / page_tokens_;
     uint64_t restored = 0;
@@ -64,10 +64,12 @@ pkv_status Table::make_resident(uint64_t position, uint64_t count) {
     return status;
 }
 
-bool Table::check_quietly_resident(uint64_t position, uint64_t count) const {
-    if (absent_.empty() || count == 0) return true;
+/// The first absent block that holds tokens of a range; UINT64_MAX when there is none.
+uint64_t Table::first_absent(uint64_t position, uint64_t count) const {
+    if (absent_.empty() || count == 0) return UINT64_MAX;
     const auto at = absent_.lower_bound(position / page_tokens_);
-    return at == absent_.end() || at->first > (position + count - 1) / page_tokens_;
+    const bool inside = at != absent_.end() && at->first <= (position + count - 1) / page_tokens_;
+    return inside ? at->first : UINT64_MAX;
 }
 
 void Table::forget_absent_from(uint64_t block) {
@@ -253,9 +255,8 @@ pkv_status Table::restore(uint64_t first, uint64_t count, uint64_t timeout_ns, u
     restored = 0;
     if (first > num_blocks()) return fail(PKV_ERR_INVALID, "block %" PRIu64 " of %" PRIu64, first, num_blocks());
     const uint64_t end = first + std::min(count, num_blocks() - first);
-    const uint64_t now = monotonic_ns();
-    const uint64_t deadline = timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns;
-    if (check_quietly_resident(first * page_tokens_, (end - first) * page_tokens_)) return PKV_OK;
+    const uint64_t deadline = deadline_after(timeout_ns);
+    if (first_absent(first * page_tokens_, (end - first) * page_tokens_) == UINT64_MAX) return PKV_OK;
     PKV_TRY(take_pages_for(first, end));
     for (;;) {
         publish();

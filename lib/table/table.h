@@ -104,7 +104,7 @@ class alignas(64) Table {
     static constexpr uint64_t demand_timeout_ns = 30'000'000'000; // of loads that a call needs on the spot
     pkv_status refuse_absent() const;
     pkv_status check_resident(uint64_t position, uint64_t count) const;
-    bool check_quietly_resident(uint64_t position, uint64_t count) const;
+    uint64_t first_absent(uint64_t position, uint64_t count) const;
     /// For everything that goes on behind the committed tokens.
     pkv_status check_tail_resident() const {
         return absent_.empty() || committed_ % page_tokens_ == 0 ? PKV_OK : check_resident(committed_, 1);

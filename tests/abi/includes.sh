@@ -70,6 +70,6 @@ one_home() { # header pattern, allowed files pattern, name
     fi
 }
 one_home 'xxhash\.h' '(prefix|core|layout)/' "xxHash is used in prefix, core and layout only"
-one_home 'sodium' '(prefix|pool|layout|table|tier)/' "libsodium is used in prefix, pool, layout, table and tier only"
+one_home 'sodium' '(core|pool|table|tier)/' "libsodium is used in core, pool, table and tier only"
 one_home 'liburing' 'tier/' "liburing is used in tier only"
 exit $status

@@ -268,6 +268,15 @@ static void an_operation_that_waits_behind_another_can_be_cancelled(void **state
     end(&x);
 }
 
+static void the_longest_time_limit_is_no_limit(void **state) {
+    (void)state;
+    fixture x = begin();
+    pkv_op *op = load(&x, 2, 1, UINT64_MAX);
+    assert_ok(pkv_op_wait(op, 60ull * one_second));
+    assert_ok(pkv_op_close(op));
+    end(&x);
+}
+
 static void an_operation_that_waits_behind_another_times_out(void **state) {
     (void)state;
     fixture x = begin();
@@ -484,6 +493,7 @@ int main(void) {
         cmocka_unit_test(case_K04_the_second_operation_goes_on_when_the_first_is_cancelled),
         cmocka_unit_test(an_operation_that_waits_behind_another_can_be_cancelled),
         cmocka_unit_test(an_operation_that_waits_behind_another_times_out),
+        cmocka_unit_test(the_longest_time_limit_is_no_limit),
         cmocka_unit_test(case_C05_operations_cancelled_at_once_leave_nothing_behind),
         cmocka_unit_test(case_K05_a_load_cancelled_before_its_first_page_ends_well),
         cmocka_unit_test(case_C01_pages_come_back_although_an_answer_never_does),
