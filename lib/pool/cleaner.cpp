@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 #include "core/status.h"
+#include "core/wait.h"
 
 #include <algorithm>
 #include <bit>
@@ -184,7 +185,7 @@ void Cleaner::end(Store &store) {
     if (pool_.end_store(work, store.stored, store.failed))
         for (uint32_t tier = 0; tier < tiers.size(); ++tier)
             if ((store.stored >> tier & 1) != 0)
-                tiers.remove(tier, {&work.key, 1}, PKV_TIER_FORCE)->wait_until(monotonic_ns() + tiers[tier].timeout_ns);
+                tiers.remove(tier, {&work.key, 1}, PKV_TIER_FORCE)->wait_until(deadline_after(tiers[tier].timeout_ns));
     pool_.forget_store(work);
     open_.fetch_sub(1, std::memory_order_release);
     const std::lock_guard lock(inbox_->mutex);
@@ -210,7 +211,7 @@ bool Cleaner::tell_used() {
             }
         if (asked.empty() || !tiers[tier].tier->available()) continue;
         const auto request = tiers[tier].tier->submit(std::move(items));
-        if (!request->wait_until(monotonic_ns() + tiers[tier].timeout_ns)) {
+        if (!request->wait_until(deadline_after(tiers[tier].timeout_ns))) {
             tiers[tier].tier->note_timeout();
             continue;
         }

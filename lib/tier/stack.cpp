@@ -2,6 +2,7 @@
 #include "tier/stack.h"
 
 #include "core/clock.h"
+#include "core/wait.h"
 
 #include <algorithm>
 #include <chrono>
@@ -85,7 +86,7 @@ void TierStack::locate(std::span<const pkv_tier_key> keys, bool pin, std::span<i
             }
         if (asked.empty()) return;
         if (!tier.available()) continue;
-        const auto request = look_up(tier, std::move(items), monotonic_ns() + tiers_[t].timeout_ns);
+        const auto request = look_up(tier, std::move(items), deadline_after(tiers_[t].timeout_ns));
         if (request == nullptr) continue;
         uint64_t found = 0;
         for (size_t i = 0; i < asked.size(); ++i)
@@ -130,7 +131,7 @@ void TierStack::clear(const std::vector<uint64_t> &tags) {
         RequestItems items;
         items.kind = PKV_TIER_CLEAR;
         items.tags = tags;
-        const uint64_t deadline = monotonic_ns() + at.timeout_ns;
+        const uint64_t deadline = deadline_after(at.timeout_ns);
         at.tier->submit(std::move(items))->wait_until(deadline);
     }
 }
@@ -164,7 +165,7 @@ void TierStack::load_in_place(LoadItem &item, size_t index, int8_t tier, const C
     RequestItems items;
     items.flags = PKV_TIER_PIN;
     items.keys.push_back(item.key);
-    const uint64_t answer_by = monotonic_ns() + tiers_[static_cast<uint32_t>(tier)].timeout_ns;
+    const uint64_t answer_by = deadline_after(tiers_[static_cast<uint32_t>(tier)].timeout_ns);
     const auto request = look_up(from, std::move(items), std::min(answer_by, deadline_ns));
     pkv_status status = request != nullptr ? request->status(0) : PKV_ERR_TIMEOUT;
     bool good = false;

@@ -206,6 +206,23 @@ static void a_shared_head_stays_in_the_tier_while_the_pool_uses_it(void **state)
     assert_ok(pkv_tier_close(tier));
 }
 
+static void the_longest_answer_time_of_a_tier_is_no_limit(void **state) {
+    (void)state;
+    pkv_tier *tier = host_tier(64);
+    pkv_tier_attachment at = attachment(tier, PKV_TIER_WRITE_BACK);
+    at.timeout_ns = UINT64_MAX;
+    pkv_pool *pool = pool_over(8, &at, 1);
+    compute(pool, 1, 16, 7);
+    push_down(pool);
+    pkv_match match = PKV_MATCH_INIT;
+    pkv_table *table = admit_again(pool, 1, 16, &match);
+    assert_int_equal(match.tier_tokens[0], 16);
+    check_rows(table, 0, 16, 7);
+    end_table(table);
+    end_pool(pool);
+    assert_ok(pkv_tier_close(tier));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(evicted_blocks_come_back_from_a_host_tier),
@@ -216,6 +233,7 @@ int main(void) {
         cmocka_unit_test(shared_pages_stay_when_a_sequence_is_spilled),
         cmocka_unit_test(a_table_that_ends_gives_its_pins_back),
         cmocka_unit_test(two_sequences_load_a_prefix_once),
+        cmocka_unit_test(the_longest_answer_time_of_a_tier_is_no_limit),
         cmocka_unit_test(a_shared_head_stays_in_the_tier_while_the_pool_uses_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
