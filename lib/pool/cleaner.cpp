@@ -98,6 +98,8 @@ void Cleaner::sleep() {
 /// Packs one page and sends it to the tiers that want it.
 bool Cleaner::begin_one() {
     if (free_stores_.empty()) return false;
+    const bool all = flushes_.load(std::memory_order_relaxed) != 0;
+    if (!pool_.pages_wait(all)) return false; // a look that finds nothing must not make the pool's bytes busy
     TierStack &tiers = *pool_.tiers();
     auto slot = tiers.staging().acquire(0);
     if (slot == nullptr) return false;
@@ -109,7 +111,6 @@ bool Cleaner::begin_one() {
         inbox_->ended.reserve(inbox_->expected + PKV_MAX_TIERS);
         inbox_->expected += PKV_MAX_TIERS;
     }
-    const bool all = flushes_.load(std::memory_order_relaxed) != 0;
     const Pool::BytesInUse in_use(pool_); // memory of the caller's is not read once the pool is closed
     if (pool_.closed() || !pool_.next_store(work, all)) {
         const std::lock_guard lock(inbox_->mutex);

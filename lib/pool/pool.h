@@ -177,7 +177,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     bool end_store(const StoreWork &work, uint32_t stored, uint32_t failed) PKV_EXCLUDES(mutex_);
     /// The store is over, and so is the removal of its image, if there had to be one.
     void forget_store(const StoreWork &work) PKV_EXCLUDES(mutex_);
-    bool stores_wait(bool all) PKV_EXCLUDES(mutex_);
+    bool pages_wait(bool all) PKV_EXCLUDES(mutex_);  ///< whether next_store() would find one
+    bool stores_wait(bool all) PKV_EXCLUDES(mutex_); ///< or a store is under way, or a use to be told
     /// Takes cached pages whose tiers are to be told that they were in use; returns how many.
     size_t next_used(std::span<UsedPage> out) PKV_EXCLUDES(mutex_);
     /// Their images that tiers have lost are wanted again.
@@ -263,6 +264,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     pkv_status check_stored(uint32_t group, uint64_t wanted) PKV_REQUIRES(mutex_);
     void note_hit(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
     bool wants_cleaning(uint32_t group, bool all) PKV_REQUIRES(mutex_);
+    bool page_waits(uint32_t group, bool all) PKV_REQUIRES(mutex_); ///< to be stored
     /// Whether the page still has the name under which it was taken (StoreWork, UsedPage).
     template <class Taken> bool is_same(const Taken &taken) PKV_REQUIRES(mutex_) {
         return index_.node(taken.node).generation == taken.generation &&

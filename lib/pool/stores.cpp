@@ -42,12 +42,22 @@ bool Pool::wants_cleaning(uint32_t group, bool all) {
     return all || keep_unstored_ || set.free_count() + set.cached_count() - set.dirty_count() < target;
 }
 
+bool Pool::page_waits(uint32_t group, bool all) {
+    return pages(group).urgent_count() != 0 || wants_cleaning(group, all);
+}
+
+bool Pool::pages_wait(bool all) {
+    const Lock lock(mutex_);
+    for (uint32_t group = 0; group < num_groups_; ++group)
+        if (page_waits(group, all)) return true;
+    return false;
+}
+
 bool Pool::stores_wait(bool all) {
     const Lock lock(mutex_);
     if (!open_stores_.empty()) return true;
     for (uint32_t group = 0; group < num_groups_; ++group)
-        if (pages(group).urgent_count() != 0 || pages(group).used_count() != 0 || wants_cleaning(group, all))
-            return true;
+        if (page_waits(group, all) || pages(group).used_count() != 0) return true;
     return false;
 }
 
