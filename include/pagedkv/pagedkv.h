@@ -4,12 +4,14 @@
  *    types.h   conventions, statuses, handles          tensor.h  element types, layouts, views of rows
  *    pool.h    pages, prefix index, eviction, kernels  table.h   one sequence: block table, fork, gather
  *    batch.h   the decode step of many sequences       stats.h   counters
- *    tier.h    host memory and files below pools       tier_ops.h  tiers of one's own */
+ *    tier.h    host memory and files below pools       tier_ops.h  tiers of one's own
+ *    prefetch.h  loading before use */
 #ifndef PAGEDKV_PAGEDKV_H
 #define PAGEDKV_PAGEDKV_H
 
 #include <pagedkv/batch.h>
 #include <pagedkv/pool.h>
+#include <pagedkv/prefetch.h>
 #include <pagedkv/stats.h>
 #include <pagedkv/table.h>
 #include <pagedkv/tensor.h>

@@ -11,6 +11,16 @@
 extern "C" {
 #endif
 
+#define PKV_HISTOGRAM_BUCKETS 48
+
+/** Times in powers of two. */
+typedef struct pkv_histogram {
+    uint64_t count;
+    uint64_t sum_ns;
+    uint64_t buckets[PKV_HISTOGRAM_BUCKETS]; /**< bucket 0: zero; bucket b: 2^(b-1) .. 2^b - 1 ns; the last one: all above */
+} pkv_histogram;
+#define PKV_HISTOGRAM_INIT {0, 0, {0}}
+
 /* pkv_pool_stats.memory_kind */
 #define PKV_MEMORY_KIND_NONE 0             /**< ids only */
 #define PKV_MEMORY_KIND_CALLER 1           /**< the caller's */
@@ -87,6 +97,54 @@ typedef struct pkv_pool_stats {
  *  @return PKV_OK; PKV_ERR_INVALID; PKV_ERR_HANDLE
  *  Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_pool_get_stats(struct pkv_pool *pool, uint32_t group, pkv_pool_stats *stats);
+
+/* ---- Prometheus ------------------------------------------------------------------------------------------------- */
+
+/** What pkv_stats_prometheus() writes about. Names become the label `pool`, `tier` or `session`; a list of names may be NULL:
+ *  "0", "1" ... then. */
+typedef struct pkv_prometheus_sources {
+    size_t struct_size;
+    struct pkv_pool *const *pools;
+    const char *const *pool_names;
+    uint64_t num_pools;
+    struct pkv_tier *const *tiers;
+    const char *const *tier_names;
+    uint64_t num_tiers;
+    struct pkv_prefetch *const *sessions;
+    const char *const *session_names;
+    uint64_t num_sessions;
+} pkv_prometheus_sources;
+#define PKV_PROMETHEUS_SOURCES_INIT {sizeof(pkv_prometheus_sources), NULL, NULL, 0, NULL, NULL, 0, NULL, NULL, 0}
+
+/** Writes statistics in the text format of Prometheus (version 0.0.4): names begin with pagedkv_, counters end in _total,
+ *  times are seconds, sizes bytes. Histograms have the buckets of pkv_histogram.
+ *  @param buffer    out, text, terminated
+ *  @param capacity  bytes at buffer; 0 asks for the size only
+ *  @param size      out, bytes that the text takes, the terminator included. Numbers grow between two calls: leave room
+ *  @return PKV_OK; PKV_ERR_NO_SPACE when capacity is neither 0 nor enough (nothing is written but size); PKV_ERR_INVALID (names
+ *          that are not UTF-8, or longer than 256 bytes, too); PKV_ERR_HANDLE; PKV_ERR_NO_MEMORY
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_stats_prometheus(const pkv_prometheus_sources *sources, char *buffer, uint64_t capacity,
+                                        uint64_t *size);
+
+/* ---- traces ----------------------------------------------------------------------------------------------------- */
+
+/** Begins to record what prefetch sessions, and loads that calls wait for, do in time: one trace at a time in a process.
+ *  For each session there is a lane of compute (time between layer_acquire and layer_release, and waits) and a lane for each tier
+ *  with the times in which loads from it were outstanding, and the bytes in flight; loads outside of sessions (restore, gather)
+ *  have lanes of their own for each pool.
+ *  @param max_events  events kept, 1 .. 2^24; 0 = 2^20. Later ones are dropped and counted
+ *  @return PKV_OK; PKV_ERR_STATE while one is recorded; PKV_ERR_LIMIT; PKV_ERR_NO_MEMORY
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_trace_start(uint64_t max_events);
+
+/** Ends the recording and writes it: JSON in the Trace Event Format, which https://ui.perfetto.dev and chrome://tracing load.
+ *  @param path     file to write, replaced as a whole; NULL: nothing is written
+ *  @param dropped  out, events that found no room, or NULL
+ *  @return PKV_OK; PKV_ERR_STATE when none is recorded; PKV_ERR_IO with the system's reason (the recording has ended all the
+ *          same)
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_trace_stop(const char *path, uint64_t *dropped);
 
 #ifdef __cplusplus
 }

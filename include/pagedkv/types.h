@@ -19,8 +19,8 @@
  *     of 0 are no error: the call succeeds and does nothing.
  *  6. Nothing that a caller passes is kept after the call returns, unless the text says so.
  *  7. No exception, signal, abort or output to stdout/stderr leaves the library.
- *  8. Thread-safety stands in each header: pools may be used from any thread; a table or a batch from one thread at a
- *     time, different ones at the same time. */
+ *  8. Thread-safety stands in each header: pools may be used from any thread; a table, a batch or a prefetch session from
+ *     one thread at a time, different ones at the same time. */
 #ifndef PAGEDKV_TYPES_H
 #define PAGEDKV_TYPES_H
 
@@ -108,6 +108,7 @@ typedef struct pkv_pool pkv_pool;   /**< pages, prefix index, eviction: pool.h *
 typedef struct pkv_table pkv_table; /**< one sequence: table.h */
 typedef struct pkv_batch pkv_batch; /**< the sequences of one decode step: batch.h */
 typedef struct pkv_tier pkv_tier;   /**< a place below pools that keeps page images: tier.h */
+typedef struct pkv_prefetch pkv_prefetch; /**< one prefetch session: prefetch.h */
 typedef struct pkv_op pkv_op;       /**< one asynchronous operation: tier.h */
 typedef struct pkv_queue pkv_queue; /**< where operations end: tier.h */
 

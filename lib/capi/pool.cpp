@@ -105,25 +105,7 @@ pkv_status pkv_pool_layout(pkv_pool *pool, uint32_t group, uint32_t layer, pkv_l
         PKV_TRY(pin.acquire(pool));
         PKV_TRY(pin->check_layer(group, layer));
         PKV_TRY(check_out_struct(layout, "layout"));
-        const pkv::Geometry &geometry = pin->geometry(group);
-        pkv_layer_layout value = PKV_LAYER_LAYOUT_INIT;
-        if (const pkv::PageMemory &memory = pin->memory(group); memory.exists()) {
-            value.k_base = memory.layer(layer).k.base;
-            value.v_base = memory.layer(layer).v.base;
-            value.k_scales = memory.scales(layer).k.address();
-            value.v_scales = memory.scales(layer).v.address();
-            value.scale_page_stride = memory.scales(layer).k.page_stride;
-        }
-        value.scales = geometry.scales;
-        value.k = {geometry.k_strides.page, geometry.k_strides.token, geometry.k_strides.head};
-        if (geometry.v_row_bytes != 0)
-            value.v = {geometry.v_strides.page, geometry.v_strides.token, geometry.v_strides.head};
-        value.k_row_bytes = geometry.k_row_bytes;
-        value.v_row_bytes = geometry.v_row_bytes;
-        value.num_kv_heads = geometry.heads;
-        value.page_tokens = geometry.page_tokens;
-        value.dtype = geometry.dtype;
-        write_struct(layout, value);
+        write_struct(layout, pin->layer_layout(group, layer));
         return PKV_OK;
     });
 }

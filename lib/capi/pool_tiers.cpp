@@ -2,6 +2,7 @@
 // tier.h, the part about pools: pages by key, and the tiers of a pool's options.
 #include "capi/attachments.h"
 #include "capi/boundary.h"
+#include "capi/operations.h"
 #include "core/op.h"
 #include "core/sync.h"
 #include "pool/pool.h"
@@ -69,8 +70,6 @@ pkv_status read_tiers(const pkv_pool_options &options, std::vector<Attachment> &
 
 namespace {
 
-constexpr uint64_t default_op_timeout_ns = 30'000'000'000;
-
 /// A pool for a call that touches page bytes, as in pool.cpp.
 struct MoveCall {
     Pin<Pool> pool;
@@ -89,35 +88,11 @@ pkv_status begin_move(pkv_pool *pool, uint32_t group, uint64_t num_pages, const 
     PKV_TRY(call.pool->check_group(group));
     PKV_TRY(check_array(keys, num_pages, "keys"));
     PKV_TRY(check_array(pages, num_pages, "pages"));
-    pkv_op_options known = PKV_OP_OPTIONS_INIT;
-    if (options != nullptr) PKV_TRY(read_struct(options, known, "options"));
-    if (op == nullptr && known.queue == nullptr) return fail(PKV_ERR_INVALID, "op is NULL, and there is no queue");
     if (call.pool->tiers() == nullptr) return fail(PKV_ERR_STATE, "the pool has no tiers");
-    std::shared_ptr<Queue> queue;
-    if (known.queue != nullptr) {
-        Pin<Queue> pin;
-        PKV_TRY(pin.acquire(known.queue));
-        queue = pin->shared_from_this();
-    }
-    PKV_TRY(wait_sync(sync));
-    const auto fresh = std::make_shared<Op>(num_pages, std::move(queue), known.user);
-    pkv_op *handle = nullptr;
-    PKV_TRY(hand_out(fresh, &handle));
-    fresh->set_handle(handle);
-    pkv_status status = PKV_ERR_NO_MEMORY;
-    try {
-        status = begin(*call.pool, std::span(keys, num_pages), std::span(pages, num_pages), fresh,
-                       known.timeout_ns != 0 ? known.timeout_ns : default_op_timeout_ns);
-    } catch (const std::bad_alloc &) {
-        fail(status, "no memory to begin the operation");
-    }
-    if (status != PKV_OK) {
-        Pin<Op> pin;
-        if (pin.acquire(handle) == PKV_OK) pin.close();
-        return status;
-    }
-    if (op != nullptr) *op = handle;
-    return PKV_OK;
+    return begin_op(num_pages, options, op, [&](const std::shared_ptr<Op> &fresh, uint64_t timeout_ns) {
+        PKV_TRY(wait_sync(sync));
+        return begin(*call.pool, std::span(keys, num_pages), std::span(pages, num_pages), fresh, timeout_ns);
+    });
 }
 
 } // namespace

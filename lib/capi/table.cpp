@@ -55,7 +55,7 @@ pkv_status pkv_table_create(pkv_pool *pool, pkv_table **table) {
         Pin<Pool> pin;
         PKV_TRY(pin.acquire(pool));
         PKV_TRY(not_null(table, "table"));
-        return pkv::hand_out(std::make_shared<Table>(pin->shared_from_this()), table);
+        return pkv::hand_out(Table::make(pin->shared_from_this()), table);
     });
 }
 

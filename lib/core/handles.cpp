@@ -136,6 +136,7 @@ const char *kind_name(HandleKind kind) {
     case HandleKind::queue: return "queue";
     case HandleKind::op: return "operation";
     case HandleKind::request: return "request";
+    case HandleKind::prefetch: return "prefetch session";
     }
     return "object";
 }

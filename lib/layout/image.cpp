@@ -237,8 +237,7 @@ void ImageFormat::pack(PageMemory &memory, pkv_page page, const ImageName &name,
 
 /// What is wrong with a header; nullptr if it is the one of this name. Sizes are the format's, never the image's: nothing in
 /// an image leads a read out of it.
-const char *ImageFormat::check_header(const std::byte *image, uint64_t bytes, const ImageName &name, int32_t &layout) const {
-    if (bytes != image_bytes_) return "size of the image";
+const char *ImageFormat::check_header(const std::byte *image, const ImageName &name, int32_t &layout) const {
     Front front;
     std::memcpy(&front, image, sizeof front);
     if (std::memcmp(front.magic, magic, sizeof magic) != 0) return "no page image";
@@ -265,7 +264,7 @@ const char *ImageFormat::check_header(const std::byte *image, uint64_t bytes, co
 bool ImageFormat::unpack(const std::byte *image, uint64_t bytes, const ImageName &name, PageMemory &memory, pkv_page page,
                          const char **why) const {
     int32_t layout = 0;
-    if (const char *const wrong = check_header(image, bytes, name, layout)) {
+    if (const char *const wrong = bytes != image_bytes_ ? "size of the image" : check_header(image, name, layout)) {
         *why = wrong;
         return false;
     }
@@ -288,6 +287,38 @@ bool ImageFormat::unpack(const std::byte *image, uint64_t bytes, const ImageName
             scales += side_scale_bytes_;
         });
     if (aux_bytes_ != 0) std::memcpy(memory.aux(page), image + parts.aux, aux_bytes_);
+    return true;
+}
+
+bool ImageFormat::read_head(const std::byte *header, const ImageName &name, ImageHead &head, const char **why) const {
+    int32_t layout = 0;
+    if (const char *const wrong = check_header(header, name, layout)) {
+        *why = wrong;
+        return false;
+    }
+    const Parts parts(num_layers_, scale_bytes_, aux_bytes_, page_tokens_);
+    std::vector<std::byte> scales(header + parts.scales, header + parts.scales + scale_bytes_);
+    std::vector<uint64_t> sums(num_layers_);
+    std::memcpy(sums.data(), header + parts.sums, num_layers_ * sizeof(uint64_t));
+    head.layout = layout;
+    head.scales = std::move(scales);
+    head.sums = std::move(sums);
+    return true;
+}
+
+bool ImageFormat::unpack_layer(const std::byte *slice, const ImageHead &head, uint32_t layer, PageMemory &memory,
+                               uint32_t to_layer, pkv_page page) const {
+    const uint64_t sum = unpack_slice(slice, slice_stride_, head.layout, memory.layer(to_layer), page);
+    drain_slices();
+    if (sum != head.sums[layer]) return false;
+    if (scale_bytes_ == 0) return true;
+    const uint64_t sides = scale_bytes_ / side_scale_bytes_ / num_layers_;
+    const std::byte *scales = head.scales.data() + layer * sides * side_scale_bytes_;
+    for (const RowScales *side : {&memory.scales(to_layer).k, &memory.scales(to_layer).v}) {
+        if (side->rows == nullptr) continue;
+        std::memcpy(side->row(static_cast<uint64_t>(page), 0, 0), scales, side_scale_bytes_);
+        scales += side_scale_bytes_;
+    }
     return true;
 }
 

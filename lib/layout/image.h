@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace pkv {
 
@@ -33,6 +34,13 @@ struct ImageName {
     uint64_t block = 0;
     std::span<const pkv_token> tokens; ///< of the block; empty for a block without names, and when they are not known
     uint32_t rows = UINT32_MAX; ///< pack(): the first so many tokens have rows; those of the others are zero in the image
+};
+
+/// What has to be known of an image before slices of it can be loaded alone.
+struct ImageHead {
+    int32_t layout = 0;            ///< PKV_LAYOUT_* of its rows
+    std::vector<uint64_t> sums;    ///< of each slice; empty: not known yet
+    std::vector<std::byte> scales; ///< of token and head, of all layers; empty without
 };
 
 /// How pages of one layer group become images. Immutable.
@@ -59,9 +67,16 @@ class ImageFormat {
     bool unpack(const std::byte *image, uint64_t bytes, const ImageName &name, PageMemory &memory, pkv_page page,
                 const char **why) const;
 
+    /// Checks the header of an image, its first header_bytes(), and takes over what it says of the slices. False as above.
+    bool read_head(const std::byte *header, const ImageName &name, ImageHead &head, const char **why) const;
+    /// Checks one slice of such an image, slice_stride() bytes, and writes it into the rows of layer `to_layer` of a page,
+    /// with its scales: a place of the same shape, whatever layer it is of. False: the bytes there are undefined then.
+    bool unpack_layer(const std::byte *slice, const ImageHead &head, uint32_t layer, PageMemory &memory, uint32_t to_layer,
+                      pkv_page page) const;
+
   private:
     void zero_rows(std::byte *image, uint32_t first) const;
-    const char *check_header(const std::byte *image, uint64_t bytes, const ImageName &name, int32_t &layout) const;
+    const char *check_header(const std::byte *header, const ImageName &name, int32_t &layout) const;
 
     uint64_t image_bytes_ = 0;
     uint64_t header_bytes_ = 0;

@@ -108,7 +108,7 @@ pkv_status Pool::admit_found(const prefix::Prompt &prompt, Candidates &found, co
     }
     if (admission.retry) {
         ++counters_.retries;
-    } else {
+    } else if (admission.counted) {
         ++counters_.requests;
         counters_.asked_tokens += admission.prompt_tokens;
         counters_.hit_tokens += matched * page_tokens_ + admission.partial_tokens;

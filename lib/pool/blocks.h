@@ -52,6 +52,7 @@ struct Admission {
     uint64_t prompt_tokens = 0;
     uint64_t reserve_tokens = 0; ///< room after the matched blocks; 0 = the rest of the prompt
     uint64_t watermark = 0;
+    bool counted = true; ///< in the statistics of requests
     bool retry = false;
     bool partial = false;
     bool use_tiers = false;

@@ -75,6 +75,28 @@ pkv_status flat_rows(const pkv_tensor &tensor, const Geometry &geometry, const S
 
 } // namespace
 
+pkv_layer_layout Pool::layer_layout(uint32_t group, uint32_t layer) const {
+    const Geometry &geometry = groups_[group].geometry;
+    pkv_layer_layout layout = PKV_LAYER_LAYOUT_INIT;
+    if (const PageMemory &memory = groups_[group].memory; memory.exists()) {
+        layout.k_base = memory.layer(layer).k.base;
+        layout.v_base = memory.layer(layer).v.base;
+        layout.k_scales = memory.scales(layer).k.address();
+        layout.v_scales = memory.scales(layer).v.address();
+        layout.scale_page_stride = memory.scales(layer).k.page_stride;
+    }
+    layout.scales = geometry.scales;
+    layout.k = {geometry.k_strides.page, geometry.k_strides.token, geometry.k_strides.head};
+    if (geometry.v_row_bytes != 0)
+        layout.v = {geometry.v_strides.page, geometry.v_strides.token, geometry.v_strides.head};
+    layout.k_row_bytes = geometry.k_row_bytes;
+    layout.v_row_bytes = geometry.v_row_bytes;
+    layout.num_kv_heads = geometry.heads;
+    layout.page_tokens = geometry.page_tokens;
+    layout.dtype = geometry.dtype;
+    return layout;
+}
+
 pkv_status Pool::need_memory(uint32_t group) const {
     if (!memory(group).exists())
         return fail(PKV_ERR_UNSUPPORTED, "group %u has ids only (PKV_MEMORY_NONE), no bytes", group);

@@ -58,6 +58,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     uint32_t num_groups() const { return num_groups_; }
     const Geometry &geometry(uint32_t group) const { return groups_[group].geometry; }
     const Group &group(uint32_t group) const { return groups_[group]; }
+    pkv_layer_layout layer_layout(uint32_t group, uint32_t layer) const; ///< addresses NULL without memory
     PageMemory &memory(uint32_t group) const { return groups_[group].memory; }
     Workers *workers() const { return workers_.get(); }
     pkv_status check_group(uint32_t group) const;
@@ -142,6 +143,9 @@ class Pool : public std::enable_shared_from_this<Pool> {
     void image_keys(uint32_t group, const prefix::Prompt &prompt, std::span<pkv_tier_key> keys) const;
     /// Takes pins of a block's images back; images of its own are removed.
     void forget_absent(const AbsentBlock &block, uint32_t groups) const;
+    /// A block is in pages again: pins of its images go back, and a tier that holds only what the pool does not lets go of
+    /// them.
+    void forget_resident(const AbsentBlock &block) const;
     /// Loads images into pages that the caller holds.
     void load_pages(std::span<PageLoad> loads, uint64_t deadline_ns, const std::function<bool()> &cancelled = {}) const;
     void store_pages(std::span<PageStore> stores, uint64_t deadline_ns,

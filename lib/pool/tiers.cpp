@@ -143,6 +143,16 @@ void Pool::forget_absent(const AbsentBlock &block, uint32_t groups) const {
     }
 }
 
+void Pool::forget_resident(const AbsentBlock &block) const {
+    forget_absent(block, block.groups);
+    for (uint32_t group = 0; group < num_groups_ && !block.is_private; ++group) {
+        if ((block.groups >> group & 1) == 0) continue;
+        const auto tier = static_cast<uint32_t>(block.tier[group]);
+        const pkv_tier_key key = image_key(group, block.digest);
+        if ((*tiers_)[tier].exclusive) tiers_->remove(tier, {&key, 1}, 0);
+    }
+}
+
 bool Pool::adopt_block(Frontier &frontier, std::span<const pkv_token> tokens, std::span<const prefix::Media> media,
                        uint32_t needed, GroupPages &out) {
     const uint64_t block = frontier.blocks;

@@ -101,7 +101,7 @@ pkv_status Table::fork(std::shared_ptr<Table> &out) {
     PKV_TRY(check_admitted());
     PKV_TRY(check_copies_taken());
     PKV_TRY(check_resident());
-    auto twin = std::make_shared<Table>(pool_);
+    auto twin = Table::make(pool_);
     const auto blocks = static_cast<int64_t>(blocks_for(committed_, page_tokens_));
     twin->tokens_ = tokens_;
     twin->media_ = media_;

@@ -24,17 +24,6 @@ uint64_t answer_timeout(const TierStack &tiers, uint64_t images, uint64_t most_n
     return images < most_ns / one ? images * one : most_ns;
 }
 
-/// A block is in pages again: pins of its images go back, and a tier that holds only what the pool does not lets go of them.
-void forget_resident(const Pool &pool, const AbsentBlock &block) {
-    pool.forget_absent(block, block.groups);
-    for (uint32_t group = 0; group < pool.num_groups() && !block.is_private; ++group) {
-        if ((block.groups >> group & 1) == 0) continue;
-        const auto tier = static_cast<uint32_t>(block.tier[group]);
-        const pkv_tier_key key = pool.image_key(group, block.digest);
-        if ((*pool.tiers())[tier].exclusive) pool.tiers()->remove(tier, {&key, 1}, 0);
-    }
-}
-
 } // namespace
 
 // ---- what other calls ask ------------------------------------------------------------------------------------------
@@ -241,7 +230,7 @@ uint64_t Table::adopt_resident(uint64_t end) {
             pool_->release_page(group, lists_[group][at->first]);
             lists_[group][at->first] = found[group];
         }
-        forget_resident(*pool_, at->second);
+        pool_->forget_resident(at->second);
         at = absent_.erase(at);
         tail_private_ = false;
         ++adopted;
@@ -304,7 +293,9 @@ pkv_status Table::load_absent(uint64_t first, uint64_t end, uint64_t deadline, u
                     if (loads[next].status != PKV_OK) worst = loads[next].status;
             if (worst == PKV_OK) {
                 const auto at = absent_.find(block);
-                forget_resident(*pool_, at->second);
+                if (at->second.is_private) // its image went with its name: the block's own is in no tier
+                    for (size_t j = i; j < next; ++j) loads[j].from = no_tier;
+                pool_->forget_resident(at->second);
                 absent_.erase(at);
                 ++restored;
                 pool_->count(&pkv_pool_stats::loaded_blocks, 1);
@@ -317,14 +308,10 @@ pkv_status Table::load_absent(uint64_t first, uint64_t end, uint64_t deadline, u
         }
         publish(true); // while others still wait for the keys: they find the pages
         for (size_t i = 0; i < loads.size(); ++i)
-            if (loads[i].status == PKV_OK && !absent_.contains(blocks[i]))
+            if (loads[i].status == PKV_OK && loads[i].from != no_tier && !absent_.contains(blocks[i]))
                 pool_->note_image(loads[i].group, lists_[loads[i].group][blocks[i]], loads[i].from);
     }
-    if (lost_block != UINT64_MAX) {
-        lost_ = true;
-        valid_ = lost_block * page_tokens_;
-        return check_admitted();
-    }
+    if (lost_block != UINT64_MAX) return lose(lost_block);
     if (status == PKV_ERR_TIMEOUT) return fail(status, "%zu blocks were not loaded in time", absent_.size());
     return PKV_OK;
 }
@@ -340,9 +327,7 @@ void Table::add_loads(uint64_t block, const AbsentBlock &absent, InFlight &in_fl
         load.key = pool_->image_key(group, absent.digest);
         load.tier = absent.tier[group];
         load.block = block;
-        // Names at and after `committed` may be others by now: the image is of those that there were.
-        if (!absent.is_private && std::min<uint64_t>(tokens_.size(), committed_) >= (block + 1) * page_tokens_)
-            load.tokens = std::span<const pkv_token>(tokens_).subspan(block * page_tokens_, page_tokens_);
+        load.tokens = image_tokens(block, absent);
         if (loads.size() == loads.capacity()) loads.reserve(2 * loads.size() + 8);
         if (blocks.size() == blocks.capacity()) blocks.reserve(2 * blocks.size() + 8);
         if (!in_flight.begin(load.key)) {

@@ -34,6 +34,12 @@ Table::Table(std::shared_ptr<Pool> pool)
     pool_->count_table(1);
 }
 
+std::shared_ptr<Table> Table::make(std::shared_ptr<Pool> pool) {
+    auto table = std::make_shared<Table>(std::move(pool));
+    table->self_ = table;
+    return table;
+}
+
 Table::~Table() {
     clear();
     pool_->count_table(-1);
@@ -69,7 +75,7 @@ void Table::clear() {
     version_ = next_version();
 }
 
-pkv_status Table::admit(const prefix::Prompt &prompt, const pkv_admit_options &options, pkv_match &match) {
+pkv_status Table::admit(const prefix::Prompt &prompt, const pkv_admit_options &options, pkv_match &match, bool counted) {
     if (admitted()) return fail(PKV_ERR_STATE, "the table has a sequence of %zu tokens already", tokens_.size());
     const uint64_t num_tokens = prompt.tokens.size();
     if (options.reserve_tokens > max_tokens)
@@ -82,6 +88,7 @@ pkv_status Table::admit(const prefix::Prompt &prompt, const pkv_admit_options &o
     admission.prompt_tokens = num_tokens;
     admission.reserve_tokens = options.reserve_tokens;
     admission.watermark = options.watermark;
+    admission.counted = counted;
     admission.retry = (options.flags & PKV_ADMIT_RETRY) != 0;
     admission.partial = (options.flags & PKV_ADMIT_PARTIAL) != 0 && pool_->has_memory();
     admission.partial_pages.fill(PKV_NO_PAGE);

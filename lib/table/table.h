@@ -5,6 +5,7 @@
 //   branches.cpp  fork, truncate, accept, window, and copy-on-write
 //   transfer.cpp  export and import
 //   residency.cpp blocks in tiers: spill, restore
+//   loaded.cpp    blocks that a prefetch session has loaded
 #pragma once
 
 #include "core/handles.h"
@@ -25,12 +26,14 @@ class alignas(64) Table {
   public:
     static constexpr HandleKind handle_kind = HandleKind::table;
 
+    static std::shared_ptr<Table> make(std::shared_ptr<Pool> pool);
     explicit Table(std::shared_ptr<Pool> pool);
     ~Table();
     Table(const Table &) = delete;
     Table &operator=(const Table &) = delete;
 
     Pool &pool() const { return *pool_; }
+    std::shared_ptr<Table> shared() const { return self_.lock(); } ///< of one that make() made
     pkv_status check_open() const;
     pkv_status check_admitted() const;
     uint64_t committed() const { return committed_; }
@@ -38,7 +41,8 @@ class alignas(64) Table {
     uint64_t num_blocks() const { return lists_[0].size(); }
     std::span<const pkv_page> pages(uint32_t group) const { return lists_[group]; }
 
-    pkv_status admit(const prefix::Prompt &prompt, const pkv_admit_options &options, pkv_match &match);
+    /// With `counted` false the pool's statistics take no notice.
+    pkv_status admit(const prefix::Prompt &prompt, const pkv_admit_options &options, pkv_match &match, bool counted = true);
     void clear();
     pkv_status reserve(uint64_t num_tokens);
     pkv_status set_tokens(uint64_t position, std::span<const pkv_token> tokens);
@@ -72,6 +76,30 @@ class alignas(64) Table {
     /// Writes into the buffer, or with an empty one only finds the size, which a second call has to be given again.
     pkv_status export_to(std::span<std::byte> buffer, uint64_t &size) const;
     pkv_status import_from(std::span<const std::byte> buffer);
+
+    // For prefetch sessions.
+    /// Another value once blocks became absent or ceased to be, or their pages changed.
+    struct ResidencyMark {
+        uint64_t version = 0;
+        uint64_t absent = 0;
+        bool operator==(const ResidencyMark &) const = default;
+    };
+    ResidencyMark residency_mark() const { return {version_, absent_.size()}; }
+    const std::map<uint64_t, AbsentBlock> &absent() const { return absent_; }
+    /// The tokens that the image of an absent block must have; empty when it may have others, or none.
+    std::span<const pkv_token> image_tokens(uint64_t block, const AbsentBlock &absent) const;
+    /// Takes pages of absent blocks before `end` that others have published by now; returns how many blocks.
+    uint64_t adopt_published(uint64_t end);
+    /// A block whose images were loaded: a page for each group that lacked one, with a count that goes to the table.
+    struct LoadedBlock {
+        uint64_t block;
+        GroupPages pages;
+        std::array<int8_t, PKV_MAX_GROUPS> from; ///< the tiers they came from
+    };
+    /// Puts blocks in, which must be absent, and publishes them.
+    void take_loaded(std::span<const LoadedBlock> loaded);
+    /// An absent block cannot be had any more. Returns PKV_ERR_LOST.
+    pkv_status lose(uint64_t block);
 
     // For batches.
     /// A commit of this length comes soon: what a publication will look at should be on its way.
@@ -164,6 +192,7 @@ class alignas(64) Table {
     // Pools without memory: copies for the caller to make, and the pages that they read, held until they are made.
     std::array<pkv_page_copy, PKV_MAX_GROUPS> copies_{};
     GroupPages copy_sources_;
+    std::weak_ptr<Table> self_;
 };
 
 } // namespace pkv

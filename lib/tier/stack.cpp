@@ -138,25 +138,32 @@ void TierStack::clear(const std::vector<uint64_t> &tags) {
 
 // ---- loads ---------------------------------------------------------------------------------------------------------
 
-/// What happened to one load from one tier: for the tier's numbers, and for the item.
-void TierStack::take_arrival(LoadItem &item, int8_t tier, pkv_status status, bool good, uint64_t bytes) {
-    Tier &from = *tiers_[static_cast<uint32_t>(tier)].tier;
+pkv_status TierStack::note_load(uint32_t tier, const pkv_tier_key &key, pkv_status status, bool good, uint64_t bytes) {
+    Tier &from = *tiers_[tier].tier;
     if (status == PKV_OK && good) {
         from.note_load(PKV_OK, bytes);
-        item.status = PKV_OK;
-        item.from = tier;
-        return;
+        return PKV_OK;
     }
-    const bool bad = status == PKV_OK;
-    if (bad) {
+    if (status == PKV_OK) {
         from.note_bad_image();
         status = PKV_ERR_IO;
     }
     // Not the image, or none that can be read: nobody shall find it again.
-    if (status == PKV_ERR_IO) remove(static_cast<uint32_t>(tier), {&item.key, 1}, PKV_TIER_FORCE);
+    if (status == PKV_ERR_IO) remove(tier, {&key, 1}, PKV_TIER_FORCE);
     from.note_load(status, 0);
-    // What failed with an error is lost; another tier may still have it. "Not found" says the least.
-    if (item.status == PKV_ERR_NOT_FOUND || status != PKV_ERR_NOT_FOUND) item.status = status;
+    return status;
+}
+
+/// What happened to one load from one tier.
+void TierStack::take_arrival(LoadItem &item, int8_t tier, pkv_status status, bool good, uint64_t bytes) {
+    status = note_load(static_cast<uint32_t>(tier), item.key, status, good, bytes);
+    if (status == PKV_OK) {
+        item.status = PKV_OK;
+        item.from = tier;
+    } else if (item.status == PKV_ERR_NOT_FOUND || status != PKV_ERR_NOT_FOUND) {
+        // What failed with an error is lost; another tier may still have it. "Not found" says the least.
+        item.status = status;
+    }
 }
 
 void TierStack::load_in_place(LoadItem &item, size_t index, int8_t tier, const Consumer &consume,
@@ -239,28 +246,20 @@ void TierStack::load(std::span<LoadItem> items, const Consumer &consume, uint64_
                 staging_.acquire(open > 0 ? 0 : std::min(deadline_ns, now + cancel_poll_ns));
             if (slot == nullptr) break;
             todo.pop_front();
-            RequestItems request;
-            request.kind = PKV_TIER_LOAD;
-            request.urgent = true;
-            request.deadline_ns = deadline_ns == UINT64_MAX ? 0 : deadline_ns;
-            request.keys.push_back(item.key);
-            request.data.push_back(slot.get());
-            request.offsets.push_back(0);
-            request.sizes.push_back(item.bytes);
-            request.buffers = slot;
             const size_t number = begun.size();
             {
                 const std::lock_guard lock(run->mutex);
                 run->done.reserve(number + 1);
             }
             begun.push_back({index, tier, slot, nullptr});
-            begun[number].request = at.tier->submit(std::move(request), [run, number](Request &) {
-                {
-                    const std::lock_guard lock(run->mutex);
-                    run->done.push_back(number);
-                }
-                run->arrived.notify_one();
-            });
+            begun[number].request = begin_load(static_cast<uint32_t>(tier), item.key, 0, item.bytes, std::move(slot), true,
+                                               deadline_ns, [run, number](Request &) {
+                                                   {
+                                                       const std::lock_guard lock(run->mutex);
+                                                       run->done.push_back(number);
+                                                   }
+                                                   run->arrived.notify_one();
+                                               });
             ++open;
         }
 
@@ -297,6 +296,21 @@ void TierStack::load(std::span<LoadItem> items, const Consumer &consume, uint64_
             if (stop == PKV_ERR_TIMEOUT) load.request->tier().note_timeout();
             load.request->tier().cancel(*load.request);
         }
+}
+
+std::shared_ptr<Request> TierStack::begin_load(uint32_t tier, const pkv_tier_key &key, uint64_t offset, uint64_t bytes,
+                                               std::shared_ptr<std::byte> slot, bool urgent, uint64_t deadline_ns,
+                                               std::function<void(Request &)> on_end) {
+    RequestItems items;
+    items.kind = PKV_TIER_LOAD;
+    items.urgent = urgent;
+    items.deadline_ns = deadline_ns == UINT64_MAX ? 0 : deadline_ns;
+    items.keys.push_back(key);
+    items.data.push_back(slot.get());
+    items.offsets.push_back(offset);
+    items.sizes.push_back(bytes);
+    items.buffers = std::move(slot);
+    return tiers_[tier].tier->submit(std::move(items), std::move(on_end));
 }
 
 std::shared_ptr<Request> TierStack::store(uint32_t tier, const pkv_tier_key &key, std::shared_ptr<std::byte> slot,

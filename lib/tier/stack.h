@@ -69,6 +69,15 @@ class TierStack {
     void load(std::span<LoadItem> items, const Consumer &consume, uint64_t deadline_ns,
               const std::function<bool()> &cancelled = {});
 
+    /// Begins to load `bytes` bytes of an image, from `offset` on, from one tier into a slot, which is kept until the request
+    /// has ended. note_load() is to be told what became of it.
+    std::shared_ptr<Request> begin_load(uint32_t tier, const pkv_tier_key &key, uint64_t offset, uint64_t bytes,
+                                        std::shared_ptr<std::byte> slot, bool urgent, uint64_t deadline_ns,
+                                        std::function<void(Request &)> on_end);
+    /// What came of a load from a tier, for the tier's numbers and breaker. An image that cannot be read, or (`good` false) is
+    /// another one, is removed there. Returns PKV_OK, or why there are no bytes. With no lock held.
+    pkv_status note_load(uint32_t tier, const pkv_tier_key &key, pkv_status status, bool good, uint64_t bytes);
+
     /// One image to one tier; the slot is kept until the request has ended.
     std::shared_ptr<Request> store(uint32_t tier, const pkv_tier_key &key, std::shared_ptr<std::byte> slot,
                                    uint64_t bytes, const pkv_retention &retention, uint64_t tag, bool pin,

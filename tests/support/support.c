@@ -324,9 +324,7 @@ pkv_page page_in(pkv_table *table, uint32_t group, uint64_t block) {
     return page;
 }
 
-/* Bytes of one row of all heads; never 0xFF, which poison looks like. */
-static void known_row(unsigned char *row, uint64_t bytes, uint32_t tag, uint32_t group, uint32_t layer, uint64_t token,
-                      int side) {
+void known_row(unsigned char *row, uint64_t bytes, uint32_t tag, uint32_t group, uint32_t layer, uint64_t token, int side) {
     test_random random = {(((((uint64_t)tag * 8 + group) * 4096 + layer) << 24) + token) * 2 + (uint64_t)side};
     for (uint64_t i = 0; i < bytes; ++i) row[i] = (unsigned char)(next_random(&random) % 255);
 }

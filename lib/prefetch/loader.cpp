@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "prefetch/loader.h"
+
+#include "core/clock.h"
+#include "core/status.h"
+#include "telemetry/histogram.h"
+#include "telemetry/trace.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <string>
+
+namespace pkv {
+namespace {
+
+constexpr uint64_t min_slots = 8;
+constexpr uint64_t max_slots = 4096;
+constexpr uint64_t longest_span_ns = 2'000'000; // of a lane in a trace: one that never rests is still drawn
+
+/// Of a status that came before and one that came later: "not found" says the least.
+pkv_status worse(pkv_status known, pkv_status later) { return known == PKV_ERR_NOT_FOUND ? later : known; }
+
+} // namespace
+
+Loader::Loader(std::shared_ptr<Pool> pool, const Limits &limits) : pool_(std::move(pool)), limits_(limits) {
+    static std::atomic<uint32_t> sessions{0};
+    trace_process_ = trace::new_process("prefetch session " + std::to_string(sessions.fetch_add(1) + 1));
+    trace::name_lane(trace_process_, 0, "compute");
+    for (uint32_t tier = 0; tier < pool_->tiers()->size(); ++tier)
+        trace::name_lane(trace_process_, tier + 1, std::string("loads from ") + (*pool_->tiers())[tier].tier->name());
+}
+
+Loader::~Loader() { stop(); }
+
+pkv_status Loader::start(std::vector<PartSource *> sources) {
+    std::vector<std::weak_ptr<Tier>> told;
+    TierStack &tiers = *pool_->tiers();
+    for (uint32_t tier = 0; tier < tiers.size(); ++tier) told.push_back(tiers[tier].tier);
+    auto on_gone = [told](void *memory, uint64_t bytes) {
+        for (const auto &tier : told)
+            if (const auto alive = tier.lock()) alive->memory(memory, bytes, false);
+    };
+    const uint64_t slots = std::clamp(limits_.bytes_in_flight / limits_.slice_bytes, min_slots, max_slots);
+    PKV_TRY(slices_.create(limits_.slice_bytes, slots, on_gone));
+    for (uint32_t tier = 0; tier < tiers.size(); ++tier)
+        tiers[tier].tier->memory(slices_.memory(), slices_.memory_bytes(), true);
+    sources_ = std::move(sources);
+    thread_ = std::thread([this] { run_thread(); });
+    return PKV_OK;
+}
+
+void Loader::run_thread() {
+    for (;;) {
+        try {
+            wait(no_deadline, [this]() PKV_REQUIRES(mutex) { return stop_; });
+            return;
+        } catch (const std::bad_alloc &) {
+            log_message(PKV_LOG_WARNING, "no memory to prefetch: waiting");
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+    }
+}
+
+void Loader::stop() {
+    {
+        const Lock lock(mutex);
+        stop_ = true;
+    }
+    poke();
+    if (thread_.joinable()) thread_.join();
+}
+
+// ---- tasks ---------------------------------------------------------------------------------------------------------
+
+bool Loader::take(Task &task) {
+    bool found = false;
+    {
+        const Lock lock(mutex);
+        if (stop_) return false;
+        end_late();
+        found = take_arrived(task) || take_work(task) || take_next(task);
+    }
+    cancel_dropped();
+    return found;
+}
+
+bool Loader::take_arrived(Task &task) {
+    while (auto part = inbox_->take()) {
+        if (part->state != PartState::loading) { // dropped, or too late
+            part->request = nullptr;
+            part->memory = nullptr;
+            continue;
+        }
+        ++part->busy;
+        task.asks = ++part->asks;
+        task.arrived = true;
+        task.head_known = !part->image->head.sums.empty();
+        task.urgent = part->urgent;
+        task.tier = part->tier;
+        task.status = part->status;
+        task.deadline_ns = part->begun_ns + limits_.timeout_ns;
+        task.part = std::move(part);
+        return true;
+    }
+    return false;
+}
+
+bool Loader::take_work(Task &task) {
+    const uint64_t now = monotonic_ns();
+    for (PartSource *source : sources_)
+        if (source->has_work(now)) {
+            task.source = source;
+            return true;
+        }
+    return false;
+}
+
+/// What is to be begun next: demand first, and within it, and within the rest, the sources in order.
+std::shared_ptr<Part> Loader::next_part() {
+    if (!again_.empty()) return again_.front();
+    for (const bool urgent : {true, false})
+        for (PartSource *source : sources_)
+            if (auto part = source->next(urgent)) {
+                part->urgent = urgent;
+                return part;
+            }
+    return nullptr;
+}
+
+bool Loader::take_next(Task &task) {
+    std::shared_ptr<Part> part;
+    for (;;) {
+        part = next_part();
+        if (part == nullptr) return false;
+        if (again_.empty() || part->state == PartState::loading) break;
+        again_.pop_front(); // dropped meanwhile
+    }
+    const StoredImage &image = *part->image;
+    const ImageFormat &format = pool_->group(image.group).image;
+    const bool again = !again_.empty();
+    const int8_t tier = again ? part->tier : image.tier;
+    const bool whole = part->layer == all_layers;
+    if (!(*pool_->tiers())[static_cast<uint32_t>(tier)].tier->has_address() && part->memory == nullptr) {
+        uint64_t bytes = whole ? format.image_bytes() : format.slice_stride();
+        if (!whole && image.head.sums.empty()) bytes += format.header_bytes();
+        uint64_t &in_flight = counters_.bytes_in_flight;
+        if (in_flight != 0 && in_flight + bytes > limits_.bytes_in_flight) return false;
+        Staging &images = pool_->tiers()->staging();
+        // The pool's staging memory is also for those who wait without a session: half of it is left to them.
+        if (whole && !part->urgent && whole_in_flight_ >= images.slots() / 2) return false;
+        part->memory = whole ? images.acquire(0) : slices_.acquire(0);
+        if (part->memory == nullptr) return false;
+        if (!again) order_.push_back(part); // the last step that may throw
+        part->in_flight = bytes;
+        in_flight += bytes;
+        whole_in_flight_ += whole && !part->urgent;
+    } else if (!again) {
+        order_.push_back(part);
+    }
+    if (again) {
+        again_.pop_front();
+    } else {
+        const uint64_t now = monotonic_ns();
+        part->state = PartState::loading;
+        part->status = PKV_ERR_NOT_FOUND;
+        part->begun_ns = now;
+        part->tier = tier;
+        clock_.begin_load(now);
+        note_lane(tier, true, now);
+        add_time(counters_.queue, now - std::min(now, part->wanted_ns));
+        ++counters_.loads;
+        ++counters_.loads_in_flight;
+    }
+    ++part->busy;
+    task.asks = ++part->asks;
+    task.arrived = false;
+    task.head_known = !image.head.sums.empty();
+    task.urgent = part->urgent;
+    task.tier = tier;
+    task.status = part->status;
+    task.deadline_ns = part->begun_ns + limits_.timeout_ns;
+    task.part = std::move(part);
+    return true;
+}
+
+void Loader::run(Task &task) {
+    if (task.source != nullptr) {
+        task.source->work();
+        return;
+    }
+    try {
+        if (task.arrived)
+            take_answer(task);
+        else
+            attempt(task, task.tier);
+    } catch (const std::bad_alloc &) {
+        task.status = PKV_ERR_NO_MEMORY;
+    }
+}
+
+/// Asks one tier after the other, as TierStack::load does.
+void Loader::attempt(Task &task, int first_tier) {
+    TierStack &tiers = *pool_->tiers();
+    for (int tier = first_tier; tier < static_cast<int>(tiers.size()); ++tier) {
+        Tier &from = *tiers[static_cast<uint32_t>(tier)].tier;
+        // A tier that rests is asked only for what it is known to have: nobody else does.
+        if (tier != task.part->image->tier && !from.available()) continue;
+        task.tier = static_cast<int8_t>(tier);
+        if (!from.has_address()) {
+            if (!ask(task, task.tier)) task.stuck = true;
+            return;
+        }
+        const pkv_status status = load_in_place(task, task.tier);
+        if (status == PKV_OK) {
+            task.status = PKV_OK;
+            return;
+        }
+        task.status = worse(task.status, status);
+    }
+}
+
+/// Begins a request for what is still missing; false without memory for it.
+bool Loader::ask(Task &task, int8_t tier) {
+    const std::shared_ptr<Part> &part = task.part;
+    const ImageFormat &format = pool_->group(part->image->group).image;
+    if (part->memory == nullptr) return false;
+    uint64_t offset = 0;
+    if (part->layer == all_layers) {
+        part->asked_head = part->asked_slice = true;
+        part->asked_bytes = format.image_bytes();
+    } else {
+        const bool head = !task.head_known && task.head.sums.empty();
+        part->asked_head = head;
+        part->asked_slice = !head || part->layer == 0; // the first slice lies behind the header
+        if (!head) offset = format.slice_offset(part->layer);
+        part->asked_bytes = (head ? format.header_bytes() : 0) + (part->asked_slice ? format.slice_stride() : 0);
+    }
+    task.request = pool_->tiers()->begin_load(static_cast<uint32_t>(tier), part->image->key, offset, part->asked_bytes, part->memory,
+                                              task.urgent, task.deadline_ns, [part, inbox = inbox_](Request &request) {
+                                                  part->answer = request.status(0);
+                                                  part->answered_bytes = request.value(0);
+                                                  inbox->arrive(part);
+                                              });
+    return true;
+}
+
+void Loader::take_answer(Task &task) {
+    Part &part = *task.part;
+    pkv_status status = part.answer;
+    if (status == PKV_OK && part.answered_bytes != part.asked_bytes) status = PKV_ERR_IO; // came short
+    const bool good =
+        status == PKV_OK && put_in_place(task, part.memory.get(), part.asked_head, part.asked_slice, part.asked_bytes);
+    task.no_image = status == PKV_OK && !good;
+    status = pool_->tiers()->note_load(static_cast<uint32_t>(task.tier), part.image->key, status, good, part.asked_bytes);
+    if (status == PKV_OK) {
+        task.loaded += part.asked_bytes;
+        if (part.asked_slice)
+            task.status = PKV_OK;
+        else
+            ask(task, task.tier); // the header has come; now the slice
+        return;
+    }
+    task.status = worse(task.status, status);
+    attempt(task, task.tier + 1);
+}
+
+pkv_status Loader::load_in_place(Task &task, int8_t tier) {
+    const StoredImage &image = *task.part->image;
+    const ImageFormat &format = pool_->group(image.group).image;
+    const Tier &from = *(*pool_->tiers())[static_cast<uint32_t>(tier)].tier;
+    const auto *bytes = static_cast<const std::byte *>(from.address(image.key));
+    bool good = false;
+    pkv_status status = PKV_ERR_NOT_FOUND;
+    uint64_t size = 0;
+    if (bytes != nullptr) {
+        const bool whole = task.part->layer == all_layers;
+        const bool head = whole || (!task.head_known && task.head.sums.empty());
+        status = PKV_OK;
+        if (whole) {
+            size = format.image_bytes();
+            good = put_in_place(task, bytes, true, true, size);
+        } else {
+            size = format.slice_stride() + (head ? format.header_bytes() : 0);
+            good = (!head || put_in_place(task, bytes, true, false, format.header_bytes())) &&
+                   put_in_place(task, bytes + format.slice_offset(task.part->layer), false, true, format.slice_stride());
+        }
+        // A clear, or the end of its sequence, takes images away although they are pinned: what was read may have been
+        // something else in part.
+        if (from.address(image.key) != bytes) {
+            good = false;
+            status = PKV_ERR_NOT_FOUND;
+        }
+    }
+    task.no_image = task.no_image || (status == PKV_OK && !good);
+    status = pool_->tiers()->note_load(static_cast<uint32_t>(tier), image.key, status, good, size);
+    if (status == PKV_OK) task.loaded += size;
+    return status;
+}
+
+bool Loader::put_in_place(Task &task, const std::byte *bytes, bool with_head, bool with_slice, uint64_t size) {
+    const Part &part = *task.part;
+    const StoredImage &image = *part.image;
+    const ImageFormat &format = pool_->group(image.group).image;
+    const ImageName name{image.key, image.block, image.tokens};
+    const char *why = nullptr;
+    bool good = true;
+    {
+        const Pool::BytesInUse in_use(*pool_);
+        if (pool_->closed()) return true; // nobody sees the page any more
+        PageMemory &memory = pool_->memory(image.group);
+        if (part.layer == all_layers) {
+            good = format.unpack(bytes, size, name, memory, part.page, &why);
+        } else {
+            if (with_head) good = format.read_head(bytes, name, task.head, &why);
+            if (good && with_slice) {
+                const ImageHead &head = task.head_known ? image.head : task.head;
+                good = format.unpack_layer(bytes + (with_head ? format.header_bytes() : 0), head, part.layer, memory, part.to_layer,
+                                           part.page);
+                if (!good) why = "checksum of a slice";
+            }
+        }
+    }
+    if (!good) log_message(PKV_LOG_WARNING, "a page image was refused: %s", why);
+    return good;
+}
+
+void Loader::finish(Task &task) {
+    if (task.part == nullptr) return;
+    bool changed = false;
+    {
+        const Lock lock(mutex);
+        Part &part = *task.part;
+        const uint64_t now = monotonic_ns();
+        --part.busy;
+        part.bytes += task.loaded;
+        counters_.checksum_failures += task.no_image;
+        if (!task.head.sums.empty() && part.image->head.sums.empty()) part.image->head = std::move(task.head);
+        if (part.state == PartState::dropped) {
+            if (task.request != nullptr && !task.request->ended()) to_cancel_.push_back(std::move(task.request));
+            if (part.busy == 0) --busy_dropped_;
+            changed = true;
+        } else if (part.state == PartState::loading && task.asks == part.asks) {
+            // Else what this task asked for has been answered, and another one is at work on the part.
+            if (task.tier != part.tier) {
+                note_lane(part.tier, false, now);
+                note_lane(task.tier, true, now);
+                part.tier = task.tier;
+            }
+            if (task.stuck) {
+                part.status = task.status;
+                again_.push_back(task.part);
+            } else if (task.request != nullptr) {
+                part.status = task.status;
+                part.request = std::move(task.request);
+            } else {
+                part.status = task.status;
+                end_part(part, task.status == PKV_OK ? PartState::ready : PartState::failed, now);
+                changed = true;
+            }
+        }
+    }
+    cancel_dropped();
+    if (changed) poke();
+}
+
+// ---- ends ----------------------------------------------------------------------------------------------------------
+
+/// The part is not outstanding any more.
+void Loader::end_load(Part &part, uint64_t now) {
+    clock_.end_load(now);
+    note_lane(part.tier, false, now);
+    counters_.bytes_in_flight -= part.in_flight;
+    if (part.in_flight != 0 && part.layer == all_layers && !part.urgent) --whole_in_flight_;
+    part.in_flight = 0;
+    --counters_.loads_in_flight;
+}
+
+void Loader::end_part(Part &part, PartState state, uint64_t now) {
+    end_load(part, now);
+    part.state = state;
+    part.request = nullptr;
+    part.memory = nullptr;
+    if (state == PartState::ready) {
+        ++counters_.good_loads;
+        counters_.bytes_loaded += part.bytes;
+        counters_.ready_bytes += part.bytes;
+        add_time(counters_.load, now - part.begun_ns);
+    } else {
+        ++counters_.failed_loads;
+    }
+    if (part.on_end) part.on_end();
+}
+
+void Loader::drop(const std::shared_ptr<Part> &part) {
+    switch (part->state) {
+    case PartState::loading:
+        end_load(*part, monotonic_ns());
+        ++counters_.cancelled_loads;
+        if (part->request != nullptr) to_cancel_.push_back(std::move(part->request));
+        part->request = nullptr;
+        if (part->busy != 0) ++busy_dropped_;
+        break;
+    case PartState::ready:
+        if (part->used) break;
+        counters_.ready_bytes -= part->bytes;
+        counters_.wasted_bytes += part->bytes;
+        break;
+    default: break;
+    }
+    part->state = PartState::dropped;
+    part->on_end = nullptr;
+}
+
+void Loader::use(Part &part) {
+    if (part.used || part.state != PartState::ready) return;
+    part.used = true;
+    counters_.ready_bytes -= part.bytes;
+    counters_.bytes_used += part.bytes;
+}
+
+void Loader::cancel_dropped() {
+    std::vector<std::shared_ptr<Request>> requests;
+    {
+        const Lock lock(mutex);
+        if (to_cancel_.empty()) return;
+        requests.swap(to_cancel_);
+    }
+    for (const auto &request : requests)
+        if (!request->ended()) request->tier().cancel(*request);
+}
+
+void Loader::wait_idle() {
+    wait(no_deadline, [this]() PKV_REQUIRES(mutex) { return busy_dropped_ == 0; });
+}
+
+/// Fails loads whose time is over; the tier may answer later, into memory that is then nobody's.
+void Loader::end_late() {
+    while (!order_.empty()) {
+        const std::shared_ptr<Part> part = order_.front();
+        if (part->state == PartState::loading) {
+            const uint64_t now = monotonic_ns();
+            if (part->busy != 0 || now - part->begun_ns < limits_.timeout_ns) return;
+            if (part->request != nullptr) {
+                (*pool_->tiers())[static_cast<uint32_t>(part->tier)].tier->note_timeout();
+                to_cancel_.push_back(part->request);
+            }
+            part->status = PKV_ERR_TIMEOUT;
+            end_part(*part, PartState::failed, now);
+            poke();
+        }
+        order_.pop_front();
+    }
+}
+
+uint64_t Loader::next_deadline() {
+    const Lock lock(mutex);
+    if (stop_) return 0;
+    while (!order_.empty() && order_.front()->state != PartState::loading) order_.pop_front();
+    uint64_t first = no_deadline;
+    for (PartSource *source : sources_) first = std::min(first, source->work_by());
+    if (order_.empty() || limits_.timeout_ns >= no_deadline / 4) return first;
+    return std::min(first, order_.front()->begun_ns + limits_.timeout_ns);
+}
+
+// ---- numbers -------------------------------------------------------------------------------------------------------
+
+void Loader::note_lane(int8_t tier, bool begins, uint64_t now) {
+    TierLane &lane = lanes_[static_cast<size_t>(tier)];
+    if (begins && lane.loads++ == 0) lane.since_ns = now;
+    if (!begins) {
+        --lane.loads;
+        if (trace::on() && (lane.loads == 0 || now - lane.since_ns > longest_span_ns)) {
+            trace::span(trace_process_, static_cast<uint32_t>(tier) + 1, "loads", lane.since_ns, now,
+                        {"outstanding", lane.loads + 1, nullptr, 0});
+            lane.since_ns = now;
+        }
+    }
+    if (trace::on()) trace::counter(trace_process_, "bytes in flight", now, counters_.bytes_in_flight);
+}
+
+void Loader::fill_stats(pkv_prefetch_stats &stats) {
+    const Lock lock(mutex);
+    clock_.advance(monotonic_ns());
+    stats = counters_;
+    stats.struct_size = sizeof stats;
+    stats.io_ns = clock_.io_ns();
+    stats.exposed_ns = clock_.exposed_ns();
+    stats.masked_ns = stats.io_ns - stats.exposed_ns;
+    stats.other_wait_ns = clock_.other_wait_ns();
+    stats.masking_efficiency =
+        stats.io_ns != 0 ? static_cast<double>(stats.masked_ns) / static_cast<double>(stats.io_ns) : 0.0;
+}
+
+} // namespace pkv

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine of a session: begins loads in the order of their urgency, takes what arrives, verifies it and puts it in place.
+// A thread of its own does that, and every caller that waits for a load: work is cut into tasks, which are picked under the
+// lock and carried out without it.
+#pragma once
+
+#include "core/mutex.h"
+#include "pool/pool.h"
+#include "prefetch/inbox.h"
+#include "prefetch/io_clock.h"
+#include "prefetch/part.h"
+
+#include <pagedkv/prefetch.h>
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace pkv {
+
+/// Who has loads to begin. All but work() are called under the loader's lock.
+class PartSource {
+  public:
+    virtual ~PartSource() = default;
+    /// The next idle part, or nullptr; with `urgent` only one that somebody waits for. It stays the next one until it is begun.
+    virtual std::shared_ptr<Part> next(bool urgent) = 0;
+    /// Whether work() has something to do by now.
+    virtual bool has_work(uint64_t) { return false; }
+    /// When has_work() is to be asked at the latest.
+    virtual uint64_t work_by() { return no_deadline; }
+    /// Called without the lock, by any thread that has time.
+    virtual void work() {}
+};
+
+class Loader {
+  public:
+    struct Limits {
+        uint64_t bytes_in_flight;
+        uint64_t slice_bytes; ///< of the largest slice with its header: what staging slots for slices hold
+        uint64_t timeout_ns;
+    };
+
+    Loader(std::shared_ptr<Pool> pool, const Limits &limits);
+    ~Loader();
+    Loader(const Loader &) = delete;
+    Loader &operator=(const Loader &) = delete;
+
+    /// Sources in the order in which they are asked; then the thread starts. Throws std::system_error.
+    pkv_status start(std::vector<PartSource *> sources);
+    /// Ends the thread. Tiers may still answer: nobody listens. No source is asked any more.
+    void stop();
+
+    Mutex mutex; // guards the session, and what follows
+
+    /// Something is wanted, or not: wakes the thread. With or without the lock.
+    void poke() { inbox_->poke(); }
+    /// Works and waits until done() (called under the lock) says so; false when the deadline came first.
+    template <class Done> bool wait(uint64_t deadline_ns, Done &&done) PKV_EXCLUDES(mutex);
+
+    /// Not wanted any more. What was loaded in vain is counted; a load under way is cancelled by the next cancel_dropped(),
+    /// and its target may be in use as long as it is busy: wait_idle().
+    void drop(const std::shared_ptr<Part> &part) PKV_REQUIRES(mutex);
+    /// Tells tiers of loads that were dropped.
+    void cancel_dropped() PKV_EXCLUDES(mutex);
+    /// Waits until no dropped part is being put in place.
+    void wait_idle() PKV_EXCLUDES(mutex);
+    /// A part was asked for: its bytes are used, once.
+    void use(Part &part) PKV_REQUIRES(mutex);
+
+    IoClock &clock() PKV_REQUIRES(mutex) { return clock_; }
+    pkv_prefetch_stats &counters() PKV_REQUIRES(mutex) { return counters_; }
+    /// Gauges, and times up to now.
+    void fill_stats(pkv_prefetch_stats &stats) PKV_EXCLUDES(mutex);
+    uint32_t trace_process() const { return trace_process_; }
+
+  private:
+    struct Task;
+    void run_thread();
+    bool take(Task &task) PKV_EXCLUDES(mutex);
+    bool take_arrived(Task &task) PKV_REQUIRES(mutex);
+    bool take_work(Task &task) PKV_REQUIRES(mutex);
+    bool take_next(Task &task) PKV_REQUIRES(mutex);
+    std::shared_ptr<Part> next_part() PKV_REQUIRES(mutex);
+    void run(Task &task) PKV_EXCLUDES(mutex);
+    void attempt(Task &task, int first_tier);
+    bool ask(Task &task, int8_t tier);
+    void take_answer(Task &task);
+    pkv_status load_in_place(Task &task, int8_t tier);
+    /// Verifies bytes that begin at the image's header or at the slice, and writes them to the part's target.
+    bool put_in_place(Task &task, const std::byte *bytes, bool with_head, bool with_slice, uint64_t size);
+    void finish(Task &task) PKV_EXCLUDES(mutex);
+    void end_part(Part &part, PartState state, uint64_t now) PKV_REQUIRES(mutex);
+    void end_load(Part &part, uint64_t now) PKV_REQUIRES(mutex);
+    void end_late() PKV_REQUIRES(mutex);
+    uint64_t next_deadline() PKV_EXCLUDES(mutex);
+    void note_lane(int8_t tier, bool begins, uint64_t now) PKV_REQUIRES(mutex);
+
+    std::shared_ptr<Pool> pool_;
+    Limits limits_;
+    std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
+    Staging slices_;
+    std::vector<PartSource *> sources_;
+    bool stop_ PKV_GUARDED_BY(mutex) = false;
+    IoClock clock_ PKV_GUARDED_BY(mutex);
+    pkv_prefetch_stats counters_ PKV_GUARDED_BY(mutex) = PKV_PREFETCH_STATS_INIT;
+    uint64_t whole_in_flight_ PKV_GUARDED_BY(mutex) = 0; // images that nobody waits for
+    std::deque<std::shared_ptr<Part>> again_ PKV_GUARDED_BY(mutex); // begun, and stuck for want of staging memory
+    std::deque<std::shared_ptr<Part>> order_ PKV_GUARDED_BY(mutex); // loads under way, in the order in which they were begun
+    std::vector<std::shared_ptr<Request>> to_cancel_ PKV_GUARDED_BY(mutex);
+    uint64_t busy_dropped_ PKV_GUARDED_BY(mutex) = 0;
+    // For traces: for each tier the loads outstanding, and since when.
+    struct TierLane {
+        uint64_t loads = 0;
+        uint64_t since_ns = 0;
+    };
+    std::array<TierLane, PKV_MAX_TIERS> lanes_ PKV_GUARDED_BY(mutex){};
+    uint32_t trace_process_ = 0;
+    std::thread thread_;
+};
+
+/// Something that a thread does without the lock.
+struct Loader::Task {
+    PartSource *source = nullptr; ///< whose work() is to be called, or
+    std::shared_ptr<Part> part;
+    bool arrived = false; ///< a tier has answered; else the part begins
+    // Of the part, read under the lock:
+    bool head_known = false;
+    bool urgent = false;
+    int8_t tier = no_tier;
+    uint64_t deadline_ns = 0;
+    // What came of it:
+    pkv_status status = PKV_ERR_NOT_FOUND;
+    std::shared_ptr<Request> request; ///< that was begun
+    uint32_t asks = 0;                ///< its number
+    bool stuck = false;               ///< there was no staging memory for it
+    bool no_image = false;            ///< bytes came that were not the image
+    uint64_t loaded = 0;
+    ImageHead head; ///< empty: none was read
+};
+
+template <class Done> bool Loader::wait(uint64_t deadline_ns, Done &&done) {
+    for (;;) {
+        const uint64_t seen = inbox_->changes();
+        {
+            const Lock lock(mutex);
+            if (done()) return true;
+        }
+        Task task;
+        if (take(task)) {
+            run(task);
+            finish(task);
+            continue;
+        }
+        if (monotonic_ns() >= deadline_ns) return false;
+        inbox_->wait(seen, std::min(deadline_ns, next_deadline()));
+    }
+}
+
+} // namespace pkv

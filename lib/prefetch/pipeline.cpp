@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps as their caller sees them: begin, acquire, release, end. units.cpp makes the units.
+#include "prefetch/pipeline.h"
+
+#include "core/clock.h"
+#include "core/status.h"
+#include "layout/strides.h"
+#include "telemetry/histogram.h"
+#include "telemetry/trace.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cmath>
+
+namespace pkv {
+namespace {
+
+constexpr double smoothing = 0.25; // of measured times: the last four or so count
+
+void smooth(double &mean, uint64_t value) {
+    mean = mean == 0 ? static_cast<double>(value) : mean + smoothing * (static_cast<double>(value) - mean);
+}
+
+/// The part of `total` staging pages' slices that one of `buffers` buffers has.
+uint64_t capacity_of(const SliceMap &map, uint64_t pages, uint32_t layers, uint32_t buffers) {
+    return map.covers_all_layers() ? pages * layers / buffers : pages / buffers;
+}
+
+} // namespace
+
+Pipeline::Pipeline(std::shared_ptr<Pool> pool, Loader &loader, KnownImages &images)
+    : pool_(std::move(pool)), loader_(loader), images_(images) {}
+
+Pipeline::~Pipeline() {
+    for (uint32_t group = 0; group < staging_.size(); ++group)
+        for (const pkv_page page : staging_[group].pages) pool_->release_page(group, page);
+}
+
+pkv_status Pipeline::create(const pkv_prefetch_options &options, std::vector<pkv_layer_ref> layers,
+                            std::span<const uint64_t> staging_pages) {
+    layers_ = std::move(layers);
+    num_buffers_ = options.num_buffers;
+    max_tables_ = options.max_tables;
+    max_slices_ = options.max_slices;
+    off_ = (options.flags & PKV_PREFETCH_OFF) != 0;
+    whole_layers_ = (options.flags & PKV_PREFETCH_WHOLE_LAYERS) != 0;
+    depth_ = num_buffers_;
+    slices_ = options.slices;
+    indptr_ = options.slice_indptr;
+    if ((slices_ == nullptr && !own_slices_.reserve(num_buffers_ * max_slices_)) ||
+        (indptr_ == nullptr && !own_indptr_.reserve(uint64_t{num_buffers_} * (max_tables_ + 1))) ||
+        !first_blocks_.reserve(uint64_t{num_buffers_} * max_tables_))
+        return fail(PKV_ERR_NO_MEMORY, "views of %" PRIu64 " slices", max_slices_);
+    if (slices_ == nullptr) slices_ = own_slices_.data();
+    if (indptr_ == nullptr) indptr_ = own_indptr_.data();
+    staging_.resize(pool_->num_groups());
+    for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
+        GroupStaging &staging = staging_[group];
+        const Geometry &geometry = pool_->geometry(group);
+        if (std::none_of(layers_.begin(), layers_.end(), [&](const pkv_layer_ref &at) { return at.group == group; })) continue;
+        staging.map.create(geometry, pool_->memory(group));
+        const uint64_t pages = staging_pages[group];
+        staging.capacity = capacity_of(staging.map, pages, geometry.num_layers, num_buffers_);
+        if (staging.capacity == 0)
+            return fail(PKV_ERR_INVALID, "group %u: %" PRIu64 " staging pages of %u layers are too few for %u buffers", group, pages,
+                        geometry.num_layers, num_buffers_);
+        std::vector<pkv_page> taken(pages);
+        PKV_TRY(pool_->alloc(group, pages, taken.data()));
+        staging.pages = std::move(taken);
+    }
+    return PKV_OK;
+}
+
+uint64_t Pipeline::slice_bytes() const {
+    uint64_t most = PKV_IMAGE_ALIGNMENT;
+    for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
+        const ImageFormat &format = pool_->group(group).image;
+        most = std::max(most, format.header_bytes() + format.slice_stride());
+    }
+    return most;
+}
+
+// ---- begin ---------------------------------------------------------------------------------------------------------
+
+uint64_t Pipeline::absent_in(const StepTable &table, uint32_t group) const {
+    return static_cast<uint64_t>(std::count_if(table.absent.begin(), table.absent.end(),
+                                               [&](const AbsentImages &at) { return at.images[group] != nullptr; }));
+}
+
+pkv_status Pipeline::check_room(std::span<const StepTable> tables) const {
+    uint64_t blocks = 0;
+    for (const StepTable &table : tables) blocks += table.num_blocks;
+    if (blocks > max_slices_)
+        return fail(PKV_ERR_NO_SPACE, "the step has %" PRIu64 " blocks, and views %" PRIu64 " entries (max_slices)", blocks, max_slices_);
+    for (uint32_t group = 0; whole_layers_ && group < pool_->num_groups(); ++group) {
+        uint64_t absent = 0;
+        for (const StepTable &table : tables) absent += absent_in(table, group);
+        if (absent > staging_[group].capacity && !staging_[group].pages.empty())
+            return fail(PKV_ERR_NO_SPACE, "group %u: %" PRIu64 " blocks are absent, and a buffer holds %" PRIu64 " slices", group,
+                        absent, staging_[group].capacity);
+    }
+    return PKV_OK;
+}
+
+/// Whether what is known of a table is still so.
+bool Pipeline::still_holds(const StepTable &table, const Table &now, uint64_t num_blocks) {
+    if (table.known != &now || !(table.mark == now.residency_mark())) return false;
+    return num_blocks >= table.num_blocks ? !table.cut || num_blocks == table.num_blocks
+                                          : table.absent.empty() || table.absent.back().block < num_blocks;
+}
+
+/// Lists the absent blocks of a table's first num_blocks.
+void Pipeline::look_at(StepTable &table) {
+    const Table &now = *table.table;
+    table.absent.clear();
+    table.cut = false;
+    table.known = &now;
+    table.mark = now.residency_mark();
+    for (const auto &[block, absent] : now.absent()) {
+        if (block >= table.num_blocks) {
+            table.cut = true;
+            break;
+        }
+        AbsentImages item;
+        item.block = block;
+        for (uint32_t group = 0; group < pool_->num_groups(); ++group)
+            if ((absent.groups >> group & 1) != 0) item.images[group] = images_.get(now, block, absent, group);
+        table.absent.push_back(std::move(item));
+    }
+}
+
+bool Pipeline::at_start_of(uint64_t step) const {
+    if (units_.empty()) return next_step_ == step && next_index_ == 0 && next_begin_ == Position{};
+    const Unit &first = *units_.front();
+    return first.step == step && first.index == 0 && first.begin == Position{};
+}
+
+pkv_status Pipeline::begin_step(std::vector<std::shared_ptr<Table>> tables, std::span<const uint64_t> num_tokens,
+                                std::span<pkv_status> statuses) {
+    if (in_step_) return fail(PKV_ERR_STATE, "a step is under way: pkv_prefetch_step_end comes first");
+    if (tables.size() > max_tables_)
+        return fail(PKV_ERR_LIMIT, "%zu tables in a step, and the session takes %u (max_tables)", tables.size(), max_tables_);
+    const uint32_t page_tokens = pool_->page_tokens();
+    bool changed = false;
+    {
+        const Lock lock(loader_.mutex);
+        bool same = tables.size() == tables_.size();
+        std::vector<uint64_t> blocks(tables.size());
+        std::vector<pkv_status> state(tables.size());
+        for (size_t i = 0; i < tables.size(); ++i) {
+            Table &table = *tables[i];
+            state[i] = table.check_open();
+            if (state[i] == PKV_OK) state[i] = table.check_admitted();
+            const uint64_t tokens = num_tokens.empty() ? table.committed() : num_tokens[i];
+            if (state[i] == PKV_OK && tokens > table.reserved())
+                return fail(PKV_ERR_INVALID, "num_tokens[%zu] is %" PRIu64 ", and the table has room for %" PRIu64, i, tokens,
+                            table.reserved());
+            if (state[i] == PKV_OK) blocks[i] = blocks_for(tokens, page_tokens);
+            same = same && still_holds(tables_[i], table, blocks[i]);
+        }
+        if (same) {
+            uint64_t sum = 0;
+            for (const uint64_t count : blocks) sum += count;
+            if (sum > max_slices_) // absent blocks are those of the last step, which had room
+                return fail(PKV_ERR_NO_SPACE, "the step has %" PRIu64 " blocks, and views %" PRIu64 " entries (max_slices)", sum,
+                            max_slices_);
+        } else {
+            std::vector<StepTable> fresh(tables.size());
+            for (size_t i = 0; i < tables.size(); ++i) {
+                fresh[i].table = tables[i];
+                fresh[i].num_blocks = blocks[i];
+                look_at(fresh[i]);
+            }
+            PKV_TRY(check_room(fresh));
+            tables_.swap(fresh);
+            changed = true;
+        }
+        for (size_t i = 0; i < tables.size(); ++i) {
+            StepTable &at = tables_[i];
+            at.table = std::move(tables[i]);
+            at.num_blocks = blocks[i];
+            at.status = state[i];
+            at.lost_block = UINT64_MAX;
+            at.needed = at.waited = false;
+        }
+        ++step_;
+        ++loader_.counters().steps;
+        if (changed || !at_start_of(step_)) {
+            plan_anew(step_, 0, {});
+            changed = true;
+        }
+        if (!off_) extend(depth_);
+        for (size_t i = 0; i < statuses.size(); ++i) statuses[i] = state[i];
+    }
+    in_step_ = true;
+    any_acquired_ = layer_open_ = false;
+    acquired_at_ns_ = held_since_ns_ = 0;
+    if (changed) settle();
+    return PKV_OK;
+}
+
+// ---- acquire -------------------------------------------------------------------------------------------------------
+
+/// The owner's calls may have changed tables since the step began. True if absent blocks are others now.
+bool Pipeline::refresh() {
+    bool changed = false;
+    for (StepTable &table : tables_) {
+        const Table &now = *table.table;
+        if (table.mark == now.residency_mark()) continue;
+        const bool stands = now.check_admitted() == PKV_OK;
+        if (!stands && table.status == PKV_OK) table.status = now.check_admitted();
+        table.num_blocks = stands ? std::min(table.num_blocks, now.num_blocks()) : 0;
+        look_at(table);
+        changed = true;
+    }
+    return changed;
+}
+
+pkv_status Pipeline::acquire(uint32_t index, uint64_t deadline_ns, pkv_layer_view &view) {
+    if (!in_step_) return fail(PKV_ERR_STATE, "no step is under way: pkv_prefetch_step_begin comes first");
+    if (index >= layers_.size()) return fail(PKV_ERR_INVALID, "layer %u: the session has %zu", index, layers_.size());
+    const uint32_t expected = !any_acquired_ ? 0 : layer_open_ ? layer_ : layer_ + 1;
+    if (index < expected)
+        return fail(PKV_ERR_STATE, "layer %u has passed: the next one is %u", index, expected);
+    const uint64_t start = monotonic_ns();
+    bool changed = false;
+    {
+        const Lock lock(loader_.mutex);
+        if (acquired_ == num_buffers_)
+            return fail(PKV_ERR_STATE, "all %u buffers are acquired: pkv_prefetch_layer_release comes first", num_buffers_);
+        changed = refresh();
+        const bool pass_over = index > (ahead() != 0 ? units_[acquired_]->index : next_index_);
+        if (changed || pass_over) {
+            const Position begin = ahead() != 0 ? units_[acquired_]->begin : next_begin_;
+            plan_anew(step_, index, pass_over ? Position{} : begin);
+            changed = true;
+        }
+    }
+    if (changed) settle();
+    uint64_t waits_since = 0, waited = 0;
+    {
+        const Lock lock(loader_.mutex);
+        if (ahead() == 0) extend(1);
+        Unit &unit = *units_[acquired_];
+        if (!unit.counted && acquired_at_ns_ != 0) smooth(compute_ns_, start - acquired_at_ns_);
+        acquired_at_ns_ = 0;
+        count_needs(unit);
+        if (unit.open != 0) {
+            waiting_ = true;
+            waits_since = monotonic_ns();
+            loader_.clock().begin_wait(waits_since);
+        }
+    }
+    if (held_since_ns_ != 0) trace::span(loader_.trace_process(), 0, "compute", held_since_ns_, start);
+    held_since_ns_ = 0;
+    bool ready = true;
+    if (waits_since != 0) {
+        loader_.poke();
+        ready = loader_.wait(deadline_ns, [this]() PKV_REQUIRES(loader_.mutex) { return units_[acquired_]->open == 0; });
+    }
+    const Lock lock(loader_.mutex);
+    if (waits_since != 0) {
+        const uint64_t now = monotonic_ns();
+        loader_.clock().end_wait(now);
+        waiting_ = false;
+        waited = now - waits_since;
+        add_time(loader_.counters().exposed, waited);
+        trace::span(loader_.trace_process(), 0, "wait", waits_since, now, {"layer", index, nullptr, 0});
+    }
+    if (!ready) return fail(PKV_ERR_TIMEOUT, "layer %u: loads are still under way after %" PRIu64 " ns", index, waited);
+    Unit &unit = *units_[acquired_];
+    note_failures(unit);
+    for (const auto &part : unit.parts) loader_.use(*part);
+    fill_view(unit, view);
+    view.waited_ns = waited;
+    ++acquired_;
+    ++loader_.counters().ranges;
+    layer_ = index;
+    layer_open_ = !unit.last;
+    any_acquired_ = true;
+    adapt_depth();
+    if (!off_) {
+        extend(depth_);
+        loader_.poke();
+    }
+    acquired_at_ns_ = held_since_ns_ = monotonic_ns();
+    return PKV_OK;
+}
+
+/// Sorts the parts of a unit by what had become of them when they were asked for, once.
+void Pipeline::count_needs(Unit &unit) {
+    if (unit.counted) return;
+    unit.counted = true;
+    pkv_prefetch_stats &counters = loader_.counters();
+    for (auto &part : unit.parts)
+        if (part->state == PartState::failed) { // ahead of time: it is worth another try
+            auto again = make_part(part->image, unit, part->slot);
+            loader_.drop(part);
+            part = std::move(again);
+            unit.next = 0;
+        }
+    for (const Entry &entry : unit.entries) {
+        ++counters.needed;
+        tables_[entry.table].needed = true;
+        switch (unit.parts[entry.part]->state) {
+        case PartState::ready: ++counters.on_time; continue;
+        case PartState::loading: ++counters.late; break;
+        default: ++counters.on_demand; break;
+        }
+        tables_[entry.table].waited = true;
+    }
+}
+
+/// What could not be had is its table's failure.
+void Pipeline::note_failures(const Unit &unit) {
+    for (const Entry &entry : unit.entries) {
+        const Part &part = *unit.parts[entry.part];
+        if (part.state == PartState::ready) continue;
+        ++loader_.counters().failed;
+        StepTable &table = tables_[entry.table];
+        const bool lost = part.status != PKV_ERR_TIMEOUT && part.status != PKV_ERR_NO_MEMORY;
+        if (lost) table.lost_block = std::min(table.lost_block, entry.block);
+        if (table.status == PKV_OK || (lost && table.status != PKV_ERR_LOST)) table.status = lost ? PKV_ERR_LOST : part.status;
+    }
+}
+
+/// Loads have to begin as long before their use as they take: so many units of compute, and two for times that vary.
+void Pipeline::adapt_depth() {
+    size_t wanted = num_buffers_;
+    if (compute_ns_ > 0 && load_ns_ < compute_ns_ * static_cast<double>(num_buffers_))
+        wanted = static_cast<size_t>(std::ceil(load_ns_ / compute_ns_)) + 2;
+    depth_ = std::clamp<size_t>(wanted, 2, num_buffers_);
+}
+
+void Pipeline::fill_view(const Unit &unit, pkv_layer_view &view) {
+    const pkv_layer_ref &layer = layers_[unit.index];
+    const GroupStaging &staging = staging_[layer.group];
+    const auto buffer = static_cast<uint32_t>(unit.number % num_buffers_);
+    int32_t *const slices = slices_ + buffer * max_slices_;
+    int32_t *const indptr = indptr_ + uint64_t{buffer} * (max_tables_ + 1);
+    uint64_t *const first_block = first_blocks_.data() + uint64_t{buffer} * max_tables_;
+    const int32_t first = staging.map.first(layer.layer), step = staging.map.page_step();
+    uint64_t count = 0;
+    size_t entry = 0;
+    for (uint32_t t = 0; t < tables_.size(); ++t) {
+        const StepTable &table = tables_[t];
+        uint64_t from = 0, to = 0;
+        if (t >= unit.begin.table) {
+            from = t == unit.begin.table ? unit.begin.block : 0;
+            to = t < unit.end.table ? table.num_blocks : t == unit.end.table ? unit.end.block : from;
+            from = std::min(from, to);
+        }
+        indptr[t] = static_cast<int32_t>(count);
+        first_block[t] = from;
+        const auto pages = table.table->pages(layer.group);
+        for (uint64_t block = from; block < to; ++block) {
+            const pkv_page page = pages[block];
+            slices[count + block - from] = page == PKV_NO_PAGE ? -1 : first + page * step;
+        }
+        for (; entry < unit.entries.size() && unit.entries[entry].table == t; ++entry) {
+            const Part &part = *unit.parts[unit.entries[entry].part];
+            slices[count + unit.entries[entry].block - from] =
+                part.state == PartState::ready ? staging.map.id(part.to_layer, part.page) : -1;
+        }
+        count += to - from;
+    }
+    indptr[tables_.size()] = static_cast<int32_t>(count);
+    view.index = unit.index;
+    view.group = layer.group;
+    view.layer = layer.layer;
+    view.buffer = buffer;
+    view.num_tables = static_cast<uint32_t>(tables_.size());
+    view.last = unit.last ? 1 : 0;
+    view.num_slices = count;
+    view.slices = slices;
+    view.indptr = indptr;
+    view.first_block = first_block;
+    view.layout = pool_->layer_layout(layer.group, layer.layer);
+    staging.map.set_layout(view.layout);
+}
+
+// ---- release and end -----------------------------------------------------------------------------------------------
+
+pkv_status Pipeline::check_release(uint32_t index) const {
+    const Lock lock(loader_.mutex);
+    if (acquired_ == 0) return fail(PKV_ERR_STATE, "layer %u: nothing is acquired", index);
+    if (units_.front()->index != index)
+        return fail(PKV_ERR_STATE, "layer %u: the oldest acquired one is %u", index, units_.front()->index);
+    return PKV_OK;
+}
+
+void Pipeline::release() {
+    const uint64_t now = monotonic_ns();
+    if (held_since_ns_ != 0)
+        trace::span(loader_.trace_process(), 0, "compute", held_since_ns_, now, {"layer", layer_, nullptr, 0});
+    const Lock lock(loader_.mutex);
+    recycle(std::move(units_.front()));
+    units_.pop_front();
+    --acquired_;
+    held_since_ns_ = acquired_ != 0 ? now : 0;
+    if (off_) return;
+    extend(depth_);
+    loader_.poke();
+}
+
+pkv_status Pipeline::end_step(std::span<pkv_status> statuses) {
+    if (!in_step_) return fail(PKV_ERR_STATE, "no step is under way");
+    pkv_status result = PKV_OK;
+    bool changed = false;
+    {
+        const Lock lock(loader_.mutex);
+        if (acquired_ != 0) return fail(PKV_ERR_STATE, "layer %u is acquired", units_.front()->index);
+        pkv_prefetch_stats &counters = loader_.counters();
+        for (size_t i = 0; i < tables_.size(); ++i) {
+            StepTable &table = tables_[i];
+            counters.requests += table.needed;
+            counters.ready_requests += table.needed && !table.waited;
+            if (i < statuses.size()) statuses[i] = table.status;
+            if (result == PKV_OK) result = table.status;
+        }
+        if (!at_start_of(step_ + 1)) { // layers were left out at the end
+            plan_anew(step_ + 1, 0, {});
+            changed = true;
+        }
+        if (!off_) {
+            extend(depth_);
+            loader_.poke();
+        }
+    }
+    if (changed) settle();
+    in_step_ = false;
+    // The owner's call tells the tables, without the lock.
+    for (StepTable &table : tables_) {
+        const auto known = std::move(table.table);
+        if (table.lost_block == UINT64_MAX || !known->absent().contains(table.lost_block) || known->check_admitted() != PKV_OK) continue;
+        pool_->count(&pkv_pool_stats::lost_blocks, 1);
+        known->lose(table.lost_block);
+    }
+    if (result != PKV_OK) fail(result, "a table's blocks could not be had: see the statuses");
+    return result;
+}
+
+void Pipeline::settle() {
+    loader_.cancel_dropped();
+    loader_.wait_idle();
+    {
+        const Lock lock(loader_.mutex);
+        settling_ = false;
+    }
+    loader_.poke();
+}
+
+void Pipeline::cancel() {
+    {
+        const Lock lock(loader_.mutex);
+        if (ahead() != 0) { // they are made again when they are asked for
+            const Unit &first = *units_[acquired_];
+            next_number_ = first.number;
+            next_step_ = first.step;
+            next_index_ = first.index;
+            next_begin_ = first.begin;
+        }
+        while (ahead() != 0) {
+            drop_unit(*units_.back());
+            recycle(std::move(units_.back()));
+            units_.pop_back();
+        }
+    }
+    settle();
+}
+
+void Pipeline::close() {
+    {
+        const Lock lock(loader_.mutex);
+        for (auto &unit : units_) drop_unit(*unit);
+        units_.clear();
+        acquired_ = 0;
+        tables_.clear();
+    }
+    settle();
+}
+
+void Pipeline::fill_stats(pkv_prefetch_stats &stats) const {
+    const Lock lock(loader_.mutex);
+    stats.depth = off_ ? 0 : depth_;
+    stats.staging_pages = 0;
+    for (const GroupStaging &staging : staging_) stats.staging_pages += staging.pages.size();
+    stats.buffer_slices = staging_.empty() ? 0 : staging_[0].capacity;
+}
+
+} // namespace pkv
