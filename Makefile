@@ -171,6 +171,9 @@ $(out)/bin/%: $$(call example_objects,$$*) $(shared)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(variant_flags) -pthread $(LDFLAGS) -o $@ $^ -Wl,-rpath,'$$ORIGIN/../lib' -lm
 
+# Two files of replay's that it has use for.
+$(out)/bin/longcontext: $(patsubst %,$(obj)/examples/replay/%.c.o,json progress)
+
 $(out)/tests/%: $(obj)/tests/%.c.o $(support_objects) $(shared)
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
@@ -195,14 +198,18 @@ demo_file := $(out)/demo/kv-cache.pkv
 demo_args := --capacity 2000 --page-tokens 512 --host-bytes 256M --file $(demo_file)
 demo_trace := examples/traces/conversation_trace.jsonl
 
-## demo: build and run the examples, and a recorded trace through memory and a file; DEMO_ARGS adds options
+demo_long := $(out)/demo/longcontext
+
+## demo: build and run the examples: a recorded trace through memory and a file (DEMO_ARGS adds options), a long context
 .PHONY: demo
-demo: $(out)/bin/quickstart $(out)/bin/tier $(out)/bin/replay
+demo: $(out)/bin/quickstart $(out)/bin/tier $(out)/bin/replay $(out)/bin/longcontext
 	$(out)/bin/quickstart
 	$(out)/bin/tier
 	@mkdir -p $(dir $(demo_file)) && rm -f $(demo_file)
 	$(out)/bin/replay $(demo_args) --file-bytes 1536M $(DEMO_ARGS) $(demo_trace)
 	$(out)/bin/replay $(demo_args) --last 2000 $(DEMO_ARGS) $(demo_trace)
+	@rm -f $(demo_long).pkv
+	$(out)/bin/longcontext --file $(demo_long).pkv --trace $(demo_long).trace.json --svg $(demo_long).svg
 
 # ---- tests -----------------------------------------------------------------------------------------------------------
 

@@ -5,11 +5,12 @@
  *    pool.h    pages, prefix index, eviction, kernels  table.h   one sequence: block table, fork, gather
  *    batch.h   the decode step of many sequences       stats.h   counters
  *    tier.h    host memory and files below pools       tier_ops.h  tiers of one's own
- *    prefetch.h  loading before use */
+ *    prefetch.h  loading before use                    node.h    images of other processes */
 #ifndef PAGEDKV_PAGEDKV_H
 #define PAGEDKV_PAGEDKV_H
 
 #include <pagedkv/batch.h>
+#include <pagedkv/node.h>
 #include <pagedkv/pool.h>
 #include <pagedkv/prefetch.h>
 #include <pagedkv/stats.h>

@@ -137,6 +137,7 @@ const char *kind_name(HandleKind kind) {
     case HandleKind::op: return "operation";
     case HandleKind::request: return "request";
     case HandleKind::prefetch: return "prefetch session";
+    case HandleKind::node: return "node";
     }
     return "object";
 }

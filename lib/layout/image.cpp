@@ -162,6 +162,8 @@ pkv_status ImageFormat::create(const Geometry &geometry, uint32_t group) {
     return PKV_OK;
 }
 
+uint32_t ImageFormat::version() { return format_version; }
+
 pkv_tier_key ImageFormat::key(const PrefixDigest &prefix) const {
     Blake2b hash = tagged("pagedkv key of a page image");
     hash.add(shape_.data(), shape_.size());

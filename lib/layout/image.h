@@ -55,6 +55,9 @@ class ImageFormat {
     uint64_t slice_stride() const { return slice_stride_; } ///< bytes from slice to slice, a multiple of 4096
     uint64_t slice_bytes() const { return slice_bytes_; }   ///< of them in use
 
+    const std::array<uint8_t, 32> &shape() const { return shape_; } ///< equal in pools that can share images
+    static uint32_t version();                                      ///< of the format
+
     /// Key of the image of a block with this prefix: shards, groups and geometries of one prefix have different ones.
     pkv_tier_key key(const PrefixDigest &prefix) const;
 

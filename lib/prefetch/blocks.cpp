@@ -48,8 +48,9 @@ void Blocks::list_lacks(const Table &table, uint64_t block, const AbsentBlock &a
         if ((absent.groups >> group & 1) != 0) lacks.push_back({block, images_.get(table, block, absent, group)});
 }
 
-/// The load of an image: the one that there is, or a new one, with a page. nullptr: there is no page for it.
-std::shared_ptr<Part> Blocks::want(const Table &table, const Lack &lack, bool bounded) {
+/// The load of an image: the one that there is, or a new one, with a page. nullptr: there is no page for it. One that is
+/// predicted has a page of its own: its table's owner may use what the table has kept for the block while it is loaded.
+std::shared_ptr<Part> Blocks::want(const Table &table, const Lack &lack, bool predicted) {
     StoredImage &image = *lack.image;
     if (image.whole != nullptr && image.whole->state != PartState::failed) {
         ++image.whole->wanters;
@@ -58,10 +59,10 @@ std::shared_ptr<Part> Blocks::want(const Table &table, const Lack &lack, bool bo
     auto part = std::make_shared<Part>();
     const uint32_t group = image.group;
     part->image = lack.image;
-    part->page = table.pages(group)[lack.block];
+    part->page = predicted ? PKV_NO_PAGE : table.pages(group)[lack.block];
     part->own_page = part->page == PKV_NO_PAGE;
     if (part->own_page) {
-        if (bounded && pages_[group] >= max_pages_[group]) return nullptr;
+        if (predicted && pages_[group] >= max_pages_[group]) return nullptr;
         if (pool_->alloc(group, 1, &part->page) != PKV_OK) return nullptr;
         ++pages_[group];
     } else {
@@ -89,6 +90,13 @@ void Blocks::let_go(const std::shared_ptr<Part> &part) {
     loader_.drop(part);
 }
 
+/// Ends a load also for others who want it: its page is one that a table's owner may use again.
+void Blocks::abandon(const std::shared_ptr<Part> &part) {
+    if (part->state == PartState::dropped) return;
+    part->wanters = 1;
+    let_go(part);
+}
+
 void Blocks::let_go_of(Parts &parts) {
     for (const auto &part : parts) let_go(part);
     parts.clear();
@@ -104,6 +112,28 @@ void Blocks::settle() {
         pages.swap(pages_back_);
     }
     for (const auto &[group, page] : pages) pool_->release_page(group, page);
+    loader_.poke(); // what was dropped has made room for others
+}
+
+/// Loads that have failed need their pages no more.
+void Blocks::drop_failed(Client &client) {
+    std::erase_if(client.parts, [&](const std::shared_ptr<Part> &part) PKV_REQUIRES(loader_.mutex) {
+        if (part->state == PartState::failed) let_go(part);
+        return part->state == PartState::failed || part->state == PartState::dropped;
+    });
+}
+
+/// Drops a client's loads of blocks that its table has not, or has in pages by now.
+void Blocks::drop_stale(Client &client, const Table &table) {
+    std::erase_if(client.parts, [&](const std::shared_ptr<Part> &part) PKV_REQUIRES(loader_.mutex) {
+        const StoredImage &image = *part->image;
+        const auto at = table.absent().find(image.block);
+        if (at != table.absent().end() && (at->second.groups >> image.group & 1) != 0 &&
+            images_.get(table, image.block, at->second, image.group).get() == &image)
+            return false;
+        let_go(part);
+        return true;
+    });
 }
 
 /// Drops a client's loads of images that are not in a list.
@@ -179,8 +209,10 @@ pkv_status Blocks::submit(const std::shared_ptr<Table> &table, uint64_t position
         for (const uint64_t block : blocks)
             if (const auto at = table->absent().find(block); at != table->absent().end())
                 list_lacks(*table, block, at->second, lacks);
+        drop_stale(client, *table);
         drop_unneeded(client, lacks, true);
         client.waiting.clear();
+        client.parts.reserve(client.parts.size() + lacks.size()); // a part that is in no list is never let go of
         bool made_room = false;
         for (size_t i = 0; i < lacks.size(); ++i) {
             std::shared_ptr<Part> part = lacks[i].image->whole;
@@ -280,6 +312,7 @@ pkv_status Blocks::want_now(const Table &table, uint64_t first, uint64_t end, Pa
     for (auto at = table.absent().lower_bound(first); at != table.absent().end() && at->first < end; ++at) {
         std::vector<Lack> lacks;
         list_lacks(table, at->first, at->second, lacks);
+        parts.reserve(parts.size() + lacks.size());
         bool all_ready = true, all_begun = true;
         for (const Lack &lack : lacks) {
             const Part *known = lack.image->whole.get();
@@ -330,8 +363,9 @@ pkv_status Blocks::require(const std::shared_ptr<Table> &table, uint64_t first, 
     if (status == PKV_ERR_NO_PAGES) { // what is loaded for others, or for later, goes first
         {
             const Lock lock(loader_.mutex);
+            forget_gone();
             for (auto &[known, client] : clients_)
-                if (client.table.lock() != nullptr && known != table.get() && !is_prompt(known)) drop_unneeded(client, {}, false);
+                if (known != table.get() && !is_prompt(known)) drop_unneeded(client, {}, false);
             std::vector<Lack> needed;
             for (auto at = table->absent().lower_bound(first); at != table->absent().end() && at->first < end; ++at)
                 list_lacks(*table, at->first, at->second, needed);
@@ -364,7 +398,10 @@ pkv_status Blocks::require(const std::shared_ptr<Table> &table, uint64_t first, 
     take_ready(*table, first, end);
     {
         const Lock lock(loader_.mutex);
+        for (const auto &part : parts)
+            if (part->kept_by == table.get()) abandon(part);
         let_go_of(parts);
+        if (const auto own = clients_.find(table.get()); own != clients_.end()) drop_failed(own->second);
     }
     settle();
     // What could not be loaded may be in another tier by now, or in a page; else the table is told that it is lost.

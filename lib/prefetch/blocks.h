@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole blocks: those that tables are predicted to need, those that are required, and prompts. A block is loaded into pages of
-// its own, or into those that its table has kept for it; the table takes them over when its owner asks.
+// its own, or, once it is required, into those that its table has kept for it; the table takes them over when its owner asks.
 #pragma once
 
 #include "core/op.h"
@@ -64,10 +64,13 @@ class Blocks : public PartSource {
 
     void list_lacks(const Table &table, uint64_t block, const AbsentBlock &absent, std::vector<Lack> &lacks)
         PKV_REQUIRES(loader_.mutex);
-    std::shared_ptr<Part> want(const Table &table, const Lack &lack, bool bounded) PKV_REQUIRES(loader_.mutex);
+    std::shared_ptr<Part> want(const Table &table, const Lack &lack, bool predicted) PKV_REQUIRES(loader_.mutex);
     void let_go(const std::shared_ptr<Part> &part) PKV_REQUIRES(loader_.mutex);
+    void abandon(const std::shared_ptr<Part> &part) PKV_REQUIRES(loader_.mutex);
     void let_go_of(Parts &parts) PKV_REQUIRES(loader_.mutex);
     void take_page_back(const Part &part) PKV_REQUIRES(loader_.mutex);
+    void drop_stale(Client &client, const Table &table) PKV_REQUIRES(loader_.mutex);
+    void drop_failed(Client &client) PKV_REQUIRES(loader_.mutex);
     void drop_unneeded(Client &client, const std::vector<Lack> &needed, bool idle_only) PKV_REQUIRES(loader_.mutex);
     void forget_gone() PKV_REQUIRES(loader_.mutex);
     /// Gives ready blocks of a range to the table.
@@ -75,6 +78,7 @@ class Blocks : public PartSource {
     void take_page(const Table &table, const AbsentBlock &absent, const Lack &lack, Table::LoadedBlock &block)
         PKV_REQUIRES(loader_.mutex);
     pkv_status want_now(const Table &table, uint64_t first, uint64_t end, Parts &parts, pkv_require_result &result);
+    void want_blocks(Prompt &prompt, Client &client) PKV_REQUIRES(loader_.mutex);
     pkv_status end_of(const Prompt &prompt) PKV_REQUIRES(loader_.mutex);
     void settle() PKV_EXCLUDES(loader_.mutex);
     bool is_prompt(const Table *table) const PKV_REQUIRES(loader_.mutex);

@@ -16,6 +16,7 @@ namespace {
 
 constexpr uint64_t min_slots = 8;
 constexpr uint64_t max_slots = 4096;
+constexpr uint64_t starved_poll_ns = 1'000'000; // without a free slot
 constexpr uint64_t longest_span_ns = 2'000'000; // of a lane in a trace: one that never rests is still drawn
 
 /// Of a status that came before and one that came later: "not found" says the least.
@@ -23,12 +24,18 @@ pkv_status worse(pkv_status known, pkv_status later) { return known == PKV_ERR_N
 
 } // namespace
 
-Loader::Loader(std::shared_ptr<Pool> pool, const Limits &limits) : pool_(std::move(pool)), limits_(limits) {
-    static std::atomic<uint32_t> sessions{0};
-    trace_process_ = trace::new_process("prefetch session " + std::to_string(sessions.fetch_add(1) + 1));
-    trace::name_lane(trace_process_, 0, "compute");
-    for (uint32_t tier = 0; tier < pool_->tiers()->size(); ++tier)
-        trace::name_lane(trace_process_, tier + 1, std::string("loads from ") + (*pool_->tiers())[tier].tier->name());
+Loader::Loader(std::shared_ptr<Pool> pool, const Limits &limits) : pool_(std::move(pool)), limits_(limits) {}
+
+uint32_t Loader::trace_process() {
+    if (trace::on())
+        std::call_once(traced_, [this] {
+            static std::atomic<uint32_t> sessions{0};
+            trace_process_ = trace::new_process("prefetch session " + std::to_string(sessions.fetch_add(1) + 1));
+            trace::name_lane(trace_process_, 0, "compute");
+            for (uint32_t tier = 0; tier < pool_->tiers()->size(); ++tier)
+                trace::name_lane(trace_process_, tier + 1, std::string("loads from ") + (*pool_->tiers())[tier].tier->name());
+        });
+    return trace_process_;
 }
 
 Loader::~Loader() { stop(); }
@@ -98,8 +105,9 @@ bool Loader::take_arrived(Task &task) {
         task.head_known = !part->image->head.sums.empty();
         task.urgent = part->urgent;
         task.tier = part->tier;
+        task.home = part->image->tier;
         task.status = part->status;
-        task.deadline_ns = part->begun_ns + limits_.timeout_ns;
+        task.deadline_ns = deadline_of(*part);
         task.part = std::move(part);
         return true;
     }
@@ -129,58 +137,79 @@ std::shared_ptr<Part> Loader::next_part() {
 }
 
 bool Loader::take_next(Task &task) {
-    std::shared_ptr<Part> part;
-    for (;;) {
-        part = next_part();
-        if (part == nullptr) return false;
-        if (again_.empty() || part->state == PartState::loading) break;
-        again_.pop_front(); // dropped meanwhile
+    while (std::shared_ptr<Part> part = next_part()) {
+        const bool again = !again_.empty();
+        if (again && part->state != PartState::loading) { // dropped meanwhile, or too late
+            again_.pop_front();
+            continue;
+        }
+        const StoredImage &image = *part->image;
+        const ImageFormat &format = pool_->group(image.group).image;
+        const int8_t tier = again ? part->tier : image.tier;
+        const bool whole = part->layer == all_layers;
+        if (!(*pool_->tiers())[static_cast<uint32_t>(tier)].tier->has_address() && part->memory == nullptr) {
+            uint64_t bytes = whole ? format.image_bytes() : format.slice_stride();
+            if (!whole && image.head.sums.empty()) bytes += format.header_bytes();
+            uint64_t &in_flight = counters_.bytes_in_flight;
+            if (in_flight != 0 && in_flight + bytes > limits_.bytes_in_flight) return false;
+            Staging &images = pool_->tiers()->staging();
+            // The pool's staging memory is also for those who wait without a session: half of it is left to them.
+            if (whole && !part->urgent && whole_in_flight_ >= images.slots() / 2) return false;
+            part->memory = whole ? images.acquire(0) : slices_.acquire(0);
+            if (part->memory == nullptr) {
+                if (starve(*part, tier)) continue;
+                return false;
+            }
+            starved_since_ns_ = 0;
+            if (!again) order_.push_back(part); // the last step that may throw
+            part->in_flight = bytes;
+            in_flight += bytes;
+            whole_in_flight_ += whole && !part->urgent;
+        } else if (!again) {
+            order_.push_back(part);
+        }
+        if (again)
+            again_.pop_front();
+        else
+            begin_part(*part, tier, monotonic_ns());
+        ++part->busy;
+        task.asks = ++part->asks;
+        task.arrived = false;
+        task.head_known = !image.head.sums.empty();
+        task.urgent = part->urgent;
+        task.tier = tier;
+        task.home = image.tier;
+        task.status = part->status;
+        task.deadline_ns = deadline_of(*part);
+        task.part = std::move(part);
+        return true;
     }
-    const StoredImage &image = *part->image;
-    const ImageFormat &format = pool_->group(image.group).image;
-    const bool again = !again_.empty();
-    const int8_t tier = again ? part->tier : image.tier;
-    const bool whole = part->layer == all_layers;
-    if (!(*pool_->tiers())[static_cast<uint32_t>(tier)].tier->has_address() && part->memory == nullptr) {
-        uint64_t bytes = whole ? format.image_bytes() : format.slice_stride();
-        if (!whole && image.head.sums.empty()) bytes += format.header_bytes();
-        uint64_t &in_flight = counters_.bytes_in_flight;
-        if (in_flight != 0 && in_flight + bytes > limits_.bytes_in_flight) return false;
-        Staging &images = pool_->tiers()->staging();
-        // The pool's staging memory is also for those who wait without a session: half of it is left to them.
-        if (whole && !part->urgent && whole_in_flight_ >= images.slots() / 2) return false;
-        part->memory = whole ? images.acquire(0) : slices_.acquire(0);
-        if (part->memory == nullptr) return false;
-        if (!again) order_.push_back(part); // the last step that may throw
-        part->in_flight = bytes;
-        in_flight += bytes;
-        whole_in_flight_ += whole && !part->urgent;
-    } else if (!again) {
-        order_.push_back(part);
-    }
-    if (again) {
-        again_.pop_front();
-    } else {
-        const uint64_t now = monotonic_ns();
-        part->state = PartState::loading;
-        part->status = PKV_ERR_NOT_FOUND;
-        part->begun_ns = now;
-        part->tier = tier;
-        clock_.begin_load(now);
-        note_lane(tier, true, now);
-        add_time(counters_.queue, now - std::min(now, part->wanted_ns));
-        ++counters_.loads;
-        ++counters_.loads_in_flight;
-    }
-    ++part->busy;
-    task.asks = ++part->asks;
-    task.arrived = false;
-    task.head_known = !image.head.sums.empty();
-    task.urgent = part->urgent;
-    task.tier = tier;
-    task.status = part->status;
-    task.deadline_ns = part->begun_ns + limits_.timeout_ns;
-    task.part = std::move(part);
+    starved_since_ns_ = 0;
+    return false;
+}
+
+void Loader::begin_part(Part &part, int8_t tier, uint64_t now) {
+    part.state = PartState::loading;
+    part.status = PKV_ERR_NOT_FOUND;
+    part.begun_ns = now;
+    part.tier = tier;
+    clock_.begin_load(now);
+    note_lane(tier, true, now);
+    add_time(counters_.queue, now - std::min(now, part.wanted_ns));
+    ++counters_.loads;
+    ++counters_.loads_in_flight;
+}
+
+/// There is no slot for a part: others have them, or tiers that never answer. Nobody says when one is free again: it is looked
+/// for now and then, and a part that would wait for longer than a load may take has failed. True: it has.
+bool Loader::starve(Part &part, int8_t tier) {
+    const uint64_t now = monotonic_ns();
+    if (starved_since_ns_ == 0) starved_since_ns_ = now;
+    if (part.state == PartState::loading || now - starved_since_ns_ < limits_.timeout_ns) return false;
+    begin_part(part, tier, now);
+    part.status = PKV_ERR_TIMEOUT;
+    end_part(part, PartState::failed, now);
+    poke();
     return true;
 }
 
@@ -205,7 +234,7 @@ void Loader::attempt(Task &task, int first_tier) {
     for (int tier = first_tier; tier < static_cast<int>(tiers.size()); ++tier) {
         Tier &from = *tiers[static_cast<uint32_t>(tier)].tier;
         // A tier that rests is asked only for what it is known to have: nobody else does.
-        if (tier != task.part->image->tier && !from.available()) continue;
+        if (tier != task.home && !from.available()) continue;
         task.tier = static_cast<int8_t>(tier);
         if (!from.has_address()) {
             if (!ask(task, task.tier)) task.stuck = true;
@@ -255,14 +284,23 @@ void Loader::take_answer(Task &task) {
     status = pool_->tiers()->note_load(static_cast<uint32_t>(task.tier), part.image->key, status, good, part.asked_bytes);
     if (status == PKV_OK) {
         task.loaded += part.asked_bytes;
-        if (part.asked_slice)
+        if (part.asked_slice) {
             task.status = PKV_OK;
-        else
-            ask(task, task.tier); // the header has come; now the slice
+            return;
+        }
+        keep_head(task); // whoever takes the slice needs it, and may come before this call is back from the tier
+        ask(task, task.tier);
         return;
     }
     task.status = worse(task.status, status);
     attempt(task, task.tier + 1);
+}
+
+void Loader::keep_head(Task &task) {
+    const Lock lock(mutex);
+    ImageHead &head = task.part->image->head;
+    if (head.sums.empty()) head = std::move(task.head);
+    task.head_known = true;
 }
 
 pkv_status Loader::load_in_place(Task &task, int8_t tier) {
@@ -369,8 +407,8 @@ void Loader::finish(Task &task) {
 /// The part is not outstanding any more.
 void Loader::end_load(Part &part, uint64_t now) {
     clock_.end_load(now);
-    note_lane(part.tier, false, now);
     counters_.bytes_in_flight -= part.in_flight;
+    note_lane(part.tier, false, now); // shows that number
     if (part.in_flight != 0 && part.layer == all_layers && !part.urgent) --whole_in_flight_;
     part.in_flight = 0;
     --counters_.loads_in_flight;
@@ -399,7 +437,6 @@ void Loader::drop(const std::shared_ptr<Part> &part) {
         ++counters_.cancelled_loads;
         if (part->request != nullptr) to_cancel_.push_back(std::move(part->request));
         part->request = nullptr;
-        if (part->busy != 0) ++busy_dropped_;
         break;
     case PartState::ready:
         if (part->used) break;
@@ -408,6 +445,8 @@ void Loader::drop(const std::shared_ptr<Part> &part) {
         break;
     default: break;
     }
+    // Also of one that has ended: whoever handed it to its tier may not be back from there.
+    if (part->busy != 0) ++busy_dropped_;
     part->state = PartState::dropped;
     part->on_end = nullptr;
 }
@@ -459,8 +498,8 @@ uint64_t Loader::next_deadline() {
     while (!order_.empty() && order_.front()->state != PartState::loading) order_.pop_front();
     uint64_t first = no_deadline;
     for (PartSource *source : sources_) first = std::min(first, source->work_by());
-    if (order_.empty() || limits_.timeout_ns >= no_deadline / 4) return first;
-    return std::min(first, order_.front()->begun_ns + limits_.timeout_ns);
+    if (starved_since_ns_ != 0) first = std::min(first, monotonic_ns() + starved_poll_ns);
+    return order_.empty() ? first : std::min(first, deadline_of(*order_.front()));
 }
 
 // ---- numbers -------------------------------------------------------------------------------------------------------
@@ -471,12 +510,12 @@ void Loader::note_lane(int8_t tier, bool begins, uint64_t now) {
     if (!begins) {
         --lane.loads;
         if (trace::on() && (lane.loads == 0 || now - lane.since_ns > longest_span_ns)) {
-            trace::span(trace_process_, static_cast<uint32_t>(tier) + 1, "loads", lane.since_ns, now,
+            trace::span(trace_process(), static_cast<uint32_t>(tier) + 1, "loads", lane.since_ns, now,
                         {"outstanding", lane.loads + 1, nullptr, 0});
             lane.since_ns = now;
         }
     }
-    if (trace::on()) trace::counter(trace_process_, "bytes in flight", now, counters_.bytes_in_flight);
+    if (trace::on()) trace::counter(trace_process(), "bytes in flight", now, counters_.bytes_in_flight);
 }
 
 void Loader::fill_stats(pkv_prefetch_stats &stats) {

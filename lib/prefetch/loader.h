@@ -13,8 +13,10 @@
 #include <pagedkv/prefetch.h>
 
 #include <array>
+#include <atomic>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -73,7 +75,8 @@ class Loader {
     pkv_prefetch_stats &counters() PKV_REQUIRES(mutex) { return counters_; }
     /// Gauges, and times up to now.
     void fill_stats(pkv_prefetch_stats &stats) PKV_EXCLUDES(mutex);
-    uint32_t trace_process() const { return trace_process_; }
+    /// The session's lanes in a trace; they are named when there is first something to record.
+    uint32_t trace_process();
 
   private:
     struct Task;
@@ -83,10 +86,13 @@ class Loader {
     bool take_work(Task &task) PKV_REQUIRES(mutex);
     bool take_next(Task &task) PKV_REQUIRES(mutex);
     std::shared_ptr<Part> next_part() PKV_REQUIRES(mutex);
+    void begin_part(Part &part, int8_t tier, uint64_t now) PKV_REQUIRES(mutex);
+    bool starve(Part &part, int8_t tier) PKV_REQUIRES(mutex);
     void run(Task &task) PKV_EXCLUDES(mutex);
     void attempt(Task &task, int first_tier);
     bool ask(Task &task, int8_t tier);
     void take_answer(Task &task);
+    void keep_head(Task &task) PKV_EXCLUDES(mutex);
     pkv_status load_in_place(Task &task, int8_t tier);
     /// Verifies bytes that begin at the image's header or at the slice, and writes them to the part's target.
     bool put_in_place(Task &task, const std::byte *bytes, bool with_head, bool with_slice, uint64_t size);
@@ -95,6 +101,9 @@ class Loader {
     void end_load(Part &part, uint64_t now) PKV_REQUIRES(mutex);
     void end_late() PKV_REQUIRES(mutex);
     uint64_t next_deadline() PKV_EXCLUDES(mutex);
+    uint64_t deadline_of(const Part &part) const {
+        return limits_.timeout_ns < no_deadline / 4 ? part.begun_ns + limits_.timeout_ns : no_deadline;
+    }
     void note_lane(int8_t tier, bool begins, uint64_t now) PKV_REQUIRES(mutex);
 
     std::shared_ptr<Pool> pool_;
@@ -110,13 +119,15 @@ class Loader {
     std::deque<std::shared_ptr<Part>> order_ PKV_GUARDED_BY(mutex); // loads under way, in the order in which they were begun
     std::vector<std::shared_ptr<Request>> to_cancel_ PKV_GUARDED_BY(mutex);
     uint64_t busy_dropped_ PKV_GUARDED_BY(mutex) = 0;
+    uint64_t starved_since_ns_ PKV_GUARDED_BY(mutex) = 0; // there was a slot for everything that was to begin: 0
     // For traces: for each tier the loads outstanding, and since when.
     struct TierLane {
         uint64_t loads = 0;
         uint64_t since_ns = 0;
     };
     std::array<TierLane, PKV_MAX_TIERS> lanes_ PKV_GUARDED_BY(mutex){};
-    uint32_t trace_process_ = 0;
+    std::once_flag traced_;
+    std::atomic<uint32_t> trace_process_{0};
     std::thread thread_;
 };
 
@@ -129,6 +140,7 @@ struct Loader::Task {
     bool head_known = false;
     bool urgent = false;
     int8_t tier = no_tier;
+    int8_t home = no_tier; ///< where the image is known to be
     uint64_t deadline_ns = 0;
     // What came of it:
     pkv_status status = PKV_ERR_NOT_FOUND;
@@ -141,12 +153,13 @@ struct Loader::Task {
 };
 
 template <class Done> bool Loader::wait(uint64_t deadline_ns, Done &&done) {
-    for (;;) {
+    for (bool worked = false;; worked = true) {
         const uint64_t seen = inbox_->changes();
         {
             const Lock lock(mutex);
             if (done()) return true;
         }
+        if (worked && monotonic_ns() >= deadline_ns) return false; // what is left is others' work
         Task task;
         if (take(task)) {
             run(task);

@@ -24,9 +24,9 @@ struct StoredImage {
     uint32_t group = 0;
     uint64_t block = 0;
     bool is_private = false;
-    int8_t tier = no_tier; ///< where it was, pinned, when it was seen
     std::vector<pkv_token> tokens; ///< of the block; empty when they are not known
 
+    int8_t tier = no_tier; ///< where it was, pinned, when it was seen last
     ImageHead head; ///< once it was loaded, it stays
     std::shared_ptr<Part> whole; ///< the load of all of it, if there is one
     uint64_t needed = 0; ///< scratch of Blocks

@@ -44,7 +44,10 @@ pkv_status Pipeline::create(const pkv_prefetch_options &options, std::vector<pkv
     max_slices_ = options.max_slices;
     off_ = (options.flags & PKV_PREFETCH_OFF) != 0;
     whole_layers_ = (options.flags & PKV_PREFETCH_WHOLE_LAYERS) != 0;
-    depth_ = num_buffers_;
+    {
+        const Lock lock(loader_.mutex); // nobody else knows the session yet; said for the checker
+        depth_ = num_buffers_;
+    }
     slices_ = options.slices;
     indptr_ = options.slice_indptr;
     if ((slices_ == nullptr && !own_slices_.reserve(num_buffers_ * max_slices_)) ||
@@ -193,9 +196,13 @@ pkv_status Pipeline::begin_step(std::vector<std::shared_ptr<Table>> tables, std:
         for (size_t i = 0; i < statuses.size(); ++i) statuses[i] = state[i];
     }
     in_step_ = true;
+    num_tables_ = static_cast<uint32_t>(tables.size());
     any_acquired_ = layer_open_ = false;
     acquired_at_ns_ = held_since_ns_ = 0;
-    if (changed) settle();
+    if (changed)
+        settle();
+    else
+        loader_.poke(); // after a cancel
     return PKV_OK;
 }
 
@@ -238,10 +245,12 @@ pkv_status Pipeline::acquire(uint32_t index, uint64_t deadline_ns, pkv_layer_vie
     }
     if (changed) settle();
     uint64_t waits_since = 0, waited = 0;
+    const Unit *asked = nullptr; // plans change by calls of this thread alone
     {
         const Lock lock(loader_.mutex);
         if (ahead() == 0) extend(1);
         Unit &unit = *units_[acquired_];
+        asked = &unit;
         if (!unit.counted && acquired_at_ns_ != 0) smooth(compute_ns_, start - acquired_at_ns_);
         acquired_at_ns_ = 0;
         count_needs(unit);
@@ -256,7 +265,7 @@ pkv_status Pipeline::acquire(uint32_t index, uint64_t deadline_ns, pkv_layer_vie
     bool ready = true;
     if (waits_since != 0) {
         loader_.poke();
-        ready = loader_.wait(deadline_ns, [this]() PKV_REQUIRES(loader_.mutex) { return units_[acquired_]->open == 0; });
+        ready = loader_.wait(deadline_ns, [asked] { return asked->open == 0; });
     }
     const Lock lock(loader_.mutex);
     if (waits_since != 0) {
@@ -407,6 +416,8 @@ pkv_status Pipeline::end_step(std::span<pkv_status> statuses) {
     if (!in_step_) return fail(PKV_ERR_STATE, "no step is under way");
     pkv_status result = PKV_OK;
     bool changed = false;
+    std::vector<std::pair<std::shared_ptr<Table>, uint64_t>> ended; // with the block that each has lost
+    ended.reserve(num_tables_);
     {
         const Lock lock(loader_.mutex);
         if (acquired_ != 0) return fail(PKV_ERR_STATE, "layer %u is acquired", units_.front()->index);
@@ -417,6 +428,7 @@ pkv_status Pipeline::end_step(std::span<pkv_status> statuses) {
             counters.ready_requests += table.needed && !table.waited;
             if (i < statuses.size()) statuses[i] = table.status;
             if (result == PKV_OK) result = table.status;
+            ended.emplace_back(std::move(table.table), table.lost_block);
         }
         if (!at_start_of(step_ + 1)) { // layers were left out at the end
             plan_anew(step_ + 1, 0, {});
@@ -430,11 +442,10 @@ pkv_status Pipeline::end_step(std::span<pkv_status> statuses) {
     if (changed) settle();
     in_step_ = false;
     // The owner's call tells the tables, without the lock.
-    for (StepTable &table : tables_) {
-        const auto known = std::move(table.table);
-        if (table.lost_block == UINT64_MAX || !known->absent().contains(table.lost_block) || known->check_admitted() != PKV_OK) continue;
+    for (const auto &[table, block] : ended) {
+        if (block == UINT64_MAX || !table->absent().contains(block) || table->check_admitted() != PKV_OK) continue;
         pool_->count(&pkv_pool_stats::lost_blocks, 1);
-        known->lose(table.lost_block);
+        table->lose(block);
     }
     if (result != PKV_OK) fail(result, "a table's blocks could not be had: see the statuses");
     return result;

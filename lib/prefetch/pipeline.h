@@ -32,7 +32,7 @@ class Pipeline : public PartSource {
     void release();
     pkv_status end_step(std::span<pkv_status> statuses);
     bool in_step() const { return in_step_; }
-    uint32_t num_tables() const { return static_cast<uint32_t>(tables_.size()); }
+    uint32_t num_tables() const { return num_tables_; } ///< of the last step
 
     /// Drops what is loaded ahead.
     void cancel();
@@ -92,7 +92,7 @@ class Pipeline : public PartSource {
     };
 
     uint32_t group_of(uint32_t index) const { return layers_[index].group; }
-    Position end_position() const { return {static_cast<uint32_t>(tables_.size()), 0}; }
+    Position end_position() const PKV_REQUIRES(loader_.mutex) { return {static_cast<uint32_t>(tables_.size()), 0}; }
     void place(Part &part, uint32_t buffer) const;
     void look_at(StepTable &table) PKV_REQUIRES(loader_.mutex);
     static bool still_holds(const StepTable &table, const Table &now, uint64_t num_blocks);
@@ -135,6 +135,7 @@ class Pipeline : public PartSource {
 
     // The caller's thread alone:
     bool in_step_ = false;
+    uint32_t num_tables_ = 0;
     uint64_t step_ = 0;
     uint32_t layer_ = 0;       ///< index of the last range acquired in this step
     bool layer_open_ = false;  ///< it was not the last one of its layer

@@ -39,20 +39,25 @@ pkv_status Blocks::prompt(const prefix::Prompt &prompt, const std::shared_ptr<Op
         client.table = item->table;
         prompts_.push_back(item);
         ++loader_.counters().prompts;
-        for (const auto &[block, absent] : item->table->absent()) {
-            std::vector<Lack> lacks;
-            list_lacks(*item->table, block, absent, lacks);
-            for (const Lack &lack : lacks) {
-                const auto part = want(*item->table, lack, false); // its pages are kept for it: it has one
-                if (part == nullptr) continue;
-                item->parts.push_back(part);
-                if (part->state == PartState::idle) client.waiting.push_back(part);
-            }
-        }
+        want_blocks(*item, client);
     }
     settle();
     loader_.poke();
     return PKV_OK;
+}
+
+/// Begins to load what the prompt's table lacks.
+void Blocks::want_blocks(Prompt &prompt, Client &client) {
+    std::vector<Lack> lacks;
+    for (const auto &[block, absent] : prompt.table->absent()) list_lacks(*prompt.table, block, absent, lacks);
+    prompt.next = 0;
+    prompt.parts.reserve(lacks.size());
+    for (const Lack &lack : lacks) {
+        const auto part = want(*prompt.table, lack, false); // its pages are kept for it: it has one
+        if (part == nullptr) continue;
+        prompt.parts.push_back(part);
+        if (part->state == PartState::idle) client.waiting.push_back(part);
+    }
 }
 
 bool Blocks::has_work(uint64_t now) {
@@ -109,19 +114,26 @@ void Blocks::work() {
         Table &table = *prompt->table;
         take_ready(table, 0, table.num_blocks());
         pkv_status status = PKV_OK;
+        bool again = false;
         {
             const Lock lock(loader_.mutex);
             status = end_of(*prompt);
             let_go_of(prompt->parts);
-            clients_.erase(prompt->table.get());
-            std::erase(prompts_, prompt);
+            // What another call took a moment ago may not be published yet, or never be: its image is still there.
+            if (status == PKV_ERR_BUSY) {
+                want_blocks(*prompt, clients_[prompt->table.get()]);
+                again = !prompt->parts.empty();
+                status = PKV_ERR_NO_PAGES;
+            }
+            if (again) {
+                prompt->claimed = false;
+            } else {
+                clients_.erase(prompt->table.get());
+                std::erase(prompts_, prompt);
+            }
         }
         settle();
-        // What another call took a moment ago may not be published yet: its image is still there.
-        uint64_t restored = 0;
-        const uint64_t now = monotonic_ns();
-        if (status == PKV_ERR_BUSY)
-            status = table.restore(0, table.num_blocks(), now < prompt->deadline_ns ? prompt->deadline_ns - now : 0, restored);
+        if (again) continue;
         table.clear();
         prompt->op->free_buffers();
         prompt->op->end_item(0, status);

@@ -96,7 +96,7 @@ void Pipeline::fill_unit(Unit &unit, Unit *old) {
     }
     fresh_.clear();
     if (old == nullptr) return;
-    if (old->index == unit.index && old->begin == unit.begin) {
+    if (old->step == unit.step && old->index == unit.index && old->begin == unit.begin) {
         unit.begun_ns = old->begun_ns;
         unit.counted = old->counted;
     }
@@ -132,9 +132,10 @@ void Pipeline::add_unit(Unit *old) {
     units_.push_back(std::move(unit));
 }
 
-/// Makes units until so many are ahead of the caller.
+/// Makes units until so many are ahead of the caller, not past the end of the next step: a model with fewer layers than there
+/// are buffers would load the same slices twice.
 void Pipeline::extend(size_t ahead_wanted) {
-    while (ahead() < ahead_wanted && units_.size() < num_buffers_) add_unit(nullptr);
+    while (ahead() < ahead_wanted && units_.size() < num_buffers_ && next_step_ <= step_ + 1) add_unit(nullptr);
 }
 
 void Pipeline::drop_unit(Unit &unit) {

@@ -48,7 +48,7 @@ pkv_status Table::make_resident(uint64_t position, uint64_t count) {
     uint64_t restored = 0;
     const uint64_t blocks = blocks_for(position + count, page_tokens_) - first;
     const uint64_t timeout = answer_timeout(*pool_->tiers(), blocks * pool_->num_groups(), demand_timeout_ns);
-    const pkv_status status = restore(first, blocks, timeout, restored);
+    const pkv_status status = restore(first, blocks, timeout, restored, "gather");
     pool_->count(&pkv_pool_stats::exposed_ns, monotonic_ns() - start);
     return status;
 }
@@ -239,13 +239,14 @@ uint64_t Table::adopt_resident(uint64_t end) {
     return adopted;
 }
 
-pkv_status Table::restore(uint64_t first, uint64_t count, uint64_t timeout_ns, uint64_t &restored) {
+pkv_status Table::restore(uint64_t first, uint64_t count, uint64_t timeout_ns, uint64_t &restored, const char *call) {
     PKV_TRY(check_admitted());
     restored = 0;
     if (first > num_blocks()) return fail(PKV_ERR_INVALID, "block %" PRIu64 " of %" PRIu64, first, num_blocks());
     const uint64_t end = first + std::min(count, num_blocks() - first);
     const uint64_t deadline = deadline_after(timeout_ns);
     if (first_absent(first * page_tokens_, (end - first) * page_tokens_) == UINT64_MAX) return PKV_OK;
+    const trace::PoolWait traced(pool_->tiers()->lanes(), call, restored);
     PKV_TRY(take_pages_for(first, end));
     for (;;) {
         publish();

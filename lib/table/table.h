@@ -62,8 +62,9 @@ class alignas(64) Table {
 
     /// Moves committed blocks [first, first + count) into tiers, as far as nobody else has their pages.
     pkv_status spill(uint64_t first, uint64_t count, pkv_spill_result &result);
-    /// Brings absent blocks of a range back into pages.
-    pkv_status restore(uint64_t first, uint64_t count, uint64_t timeout_ns, uint64_t &restored);
+    /// Brings absent blocks of a range back into pages. `call` is what waits, for traces.
+    pkv_status restore(uint64_t first, uint64_t count, uint64_t timeout_ns, uint64_t &restored,
+                       const char *call = "restore");
     pkv_status residency(uint32_t group, uint64_t first, std::span<int32_t> where) const;
     /// Whether all blocks are in pages.
     pkv_status check_resident() const { return absent_.empty() ? PKV_OK : refuse_absent(); }

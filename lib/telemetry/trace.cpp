@@ -78,6 +78,12 @@ class Recorder {
         if (lanes.size() < max_lanes || lanes.contains(lane)) lanes[lane] = std::move(name);
     }
 
+    /// A copy; names may be added meanwhile.
+    Process names_of(uint32_t process) PKV_EXCLUDES(mutex_) {
+        const Lock lock(mutex_);
+        return process != 0 && process <= processes_.size() ? processes_[process - 1] : Process{};
+    }
+
     void add(Event event) PKV_EXCLUDES(mutex_) {
         const Lock lock(mutex_);
         if (!on()) return; // stopped meanwhile
@@ -109,11 +115,10 @@ class Recorder {
         detail::recording.store(true, std::memory_order_relaxed);
         return PKV_OK;
     }
-    /// Ends the recording, and hands it out with the names of all lanes.
-    pkv_status stop(Recording &ended, std::vector<Process> &processes) PKV_EXCLUDES(mutex_) {
+    /// Ends the recording, and hands it out.
+    pkv_status stop(Recording &ended) PKV_EXCLUDES(mutex_) {
         const Lock lock(mutex_);
         if (!on()) return fail(PKV_ERR_STATE, "no trace is being recorded");
-        processes = processes_;
         detail::recording.store(false, std::memory_order_relaxed);
         ended = std::exchange(now_, {});
         return PKV_OK;
@@ -232,15 +237,14 @@ std::map<uint32_t, std::set<uint32_t>> used_lanes(const Recording &recording) {
     return used;
 }
 
-pkv_status write(const Recording &recording, const std::vector<Process> &processes, const char *path) {
+pkv_status write(const Recording &recording, const char *path) {
     ReplaceFile file(path);
     PKV_TRY(file.open());
     std::string text = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
     const char *comma = "\n";
     auto next = [&] { text += std::exchange(comma, ",\n"); };
     for (const auto &[process, lanes] : used_lanes(recording)) {
-        if (process == 0 || process > processes.size()) continue;
-        const Process &names = processes[process - 1];
+        const Process names = recorder().names_of(process);
         next();
         append_name(text, "process_name", process, nullptr, names.name);
         for (const uint32_t lane : lanes) {
@@ -291,10 +295,9 @@ pkv_status start(uint64_t max_events) {
 
 pkv_status stop(const char *path, uint64_t *dropped) {
     Recording ended;
-    std::vector<Process> processes;
-    PKV_TRY(recorder().stop(ended, processes));
+    PKV_TRY(recorder().stop(ended));
     if (dropped != nullptr) *dropped = ended.dropped;
-    return path != nullptr ? write(ended, processes, path) : PKV_OK;
+    return path != nullptr ? write(ended, path) : PKV_OK;
 }
 
 } // namespace pkv::trace

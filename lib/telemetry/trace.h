@@ -14,7 +14,7 @@
 
 namespace pkv::trace {
 
-constexpr uint32_t max_processes = 1024;
+constexpr uint32_t max_processes = 16384;
 constexpr uint32_t max_lanes = 1024; // with names, of one process
 constexpr uint64_t default_events = uint64_t{1} << 20;
 constexpr uint64_t most_events = uint64_t{1} << 24;

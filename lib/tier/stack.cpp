@@ -72,7 +72,7 @@ pkv_status TierStack::create(std::vector<Attachment> tiers, uint64_t image_bytes
 
 // ---- lookups -------------------------------------------------------------------------------------------------------
 
-void TierStack::locate(std::span<const pkv_tier_key> keys, bool pin, std::span<int8_t> where) {
+void TierStack::locate(std::span<const pkv_tier_key> keys, bool pin, std::span<int8_t> where, std::span<uint64_t> bytes) {
     std::fill(where.begin(), where.end(), no_tier);
     for (uint32_t t = 0; t < size(); ++t) {
         Tier &tier = *tiers_[t].tier;
@@ -92,6 +92,7 @@ void TierStack::locate(std::span<const pkv_tier_key> keys, bool pin, std::span<i
         for (size_t i = 0; i < asked.size(); ++i)
             if (request->status(i) == PKV_OK) {
                 where[asked[i]] = static_cast<int8_t>(t);
+                if (!bytes.empty()) bytes[asked[i]] = request->value(i);
                 ++found;
             }
         tier.note_lookup(asked.size(), found);
@@ -205,6 +206,7 @@ void TierStack::load(std::span<LoadItem> items, const Consumer &consume, uint64_
         std::shared_ptr<Request> request;
     };
     std::vector<Begun> begun; // requests by number; freed entries are empty
+    trace::PoolLoads traced(lanes_);
     auto run = std::make_shared<LoadRun>();
     std::deque<std::pair<size_t, int8_t>> todo; // item, tier to try next
     std::vector<bool> finished(items.size(), false);
@@ -238,7 +240,9 @@ void TierStack::load(std::span<LoadItem> items, const Consumer &consume, uint64_
             }
             if (at.tier->has_address()) {
                 todo.pop_front();
+                traced.begin(static_cast<uint32_t>(tier), at.tier->name());
                 load_in_place(item, index, tier, consume, deadline_ns);
+                traced.end(static_cast<uint32_t>(tier), item.status == PKV_OK ? item.bytes : 0);
                 settle(index, tier);
                 continue;
             }
@@ -252,6 +256,7 @@ void TierStack::load(std::span<LoadItem> items, const Consumer &consume, uint64_
                 run->done.reserve(number + 1);
             }
             begun.push_back({index, tier, slot, nullptr});
+            traced.begin(static_cast<uint32_t>(tier), at.tier->name());
             begun[number].request = begin_load(static_cast<uint32_t>(tier), item.key, 0, item.bytes, std::move(slot), true,
                                                deadline_ns, [run, number](Request &) {
                                                    {
@@ -282,6 +287,7 @@ void TierStack::load(std::span<LoadItem> items, const Consumer &consume, uint64_
             if (status == PKV_OK && load.request->value(0) != item.bytes) status = PKV_ERR_IO; // came short
             const bool good = status == PKV_OK && consume(load.item, load.slot.get(), item.bytes);
             take_arrival(item, load.tier, status, good, item.bytes);
+            traced.end(static_cast<uint32_t>(load.tier), good ? item.bytes : 0);
             const size_t index = load.item;
             const int8_t tier = load.tier;
             load = {};

@@ -2,6 +2,7 @@
 // The tiers below one pool, the fastest first: where an image is, and images moved to and from there.
 #pragma once
 
+#include "telemetry/pool_lanes.h"
 #include "tier/in_flight.h"
 #include "tier/staging.h"
 #include "tier/tier.h"
@@ -49,10 +50,11 @@ class TierStack {
     const Attachment &operator[](uint32_t index) const { return tiers_[index]; }
     Staging &staging() { return staging_; }
     InFlight &in_flight() { return in_flight_; }
+    trace::PoolLanes &lanes() { return lanes_; }
 
     /// For each key the first tier that has its image, or no_tier. With `pin` it stays there until unpin(). A tier that
-    /// does not answer in time has nothing.
-    void locate(std::span<const pkv_tier_key> keys, bool pin, std::span<int8_t> where);
+    /// does not answer in time has nothing. `bytes`, if it is not empty: the size of each image found.
+    void locate(std::span<const pkv_tier_key> keys, bool pin, std::span<int8_t> where, std::span<uint64_t> bytes = {});
     void unpin(uint32_t tier, std::span<const pkv_tier_key> keys);
     std::shared_ptr<Request> remove(uint32_t tier, std::span<const pkv_tier_key> keys, uint32_t flags); ///< nullptr: no keys
     /// New retention, in every tier that has the images.
@@ -92,6 +94,7 @@ class TierStack {
     std::vector<Attachment> tiers_;
     Staging staging_;
     InFlight in_flight_;
+    trace::PoolLanes lanes_;
 };
 
 } // namespace pkv

@@ -9,13 +9,16 @@ status=0
 
 map='
 core:
+telemetry: core
 layout: core
 tensor: core layout
 prefix: core
-tier: core
+tier: core telemetry
 pool: core layout tensor prefix tier
-table: core layout tensor prefix tier pool
-capi: core layout tensor prefix tier pool table
+table: core telemetry layout tensor prefix tier pool
+prefetch: core telemetry layout prefix tier pool table
+node: core layout tier
+capi: core telemetry layout tensor prefix tier pool table prefetch node
 '
 
 fail() { echo "FAIL $1"; status=1; }
@@ -70,6 +73,6 @@ one_home() { # header pattern, allowed files pattern, name
     fi
 }
 one_home 'xxhash\.h' '(prefix|core|layout)/' "xxHash is used in prefix, core and layout only"
-one_home 'sodium' '(core|pool|table|tier)/' "libsodium is used in core, pool, table and tier only"
+one_home 'sodium' '(core|pool|table|tier|node)/' "libsodium is used in core, pool, table, tier and node only"
 one_home 'liburing' 'tier/' "liburing is used in tier only"
 exit $status

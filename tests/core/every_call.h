@@ -5,7 +5,7 @@
 
 #include "support/support.h"
 
-enum { pool_calls = 22, table_calls = 18, batch_calls = 5, tier_calls = 2, queue_calls = 3, op_calls = 4 };
+enum { pool_calls = 22, table_calls = 18, batch_calls = 5, tier_calls = 2, queue_calls = 3, op_calls = 4, session_calls = 11, node_calls = 7 };
 
 static const pkv_token every_token = 1;
 static pkv_page every_page;
@@ -143,6 +143,43 @@ static inline pkv_status call_on_op(int call, pkv_op *op) {
     case 1: return pkv_op_wait(op, 0);
     case 2: return pkv_op_cancel(op);
     default: return pkv_op_close(op);
+    }
+}
+
+/* The last one closes it. The session's handle alone decides: those of tables are good ones, or are not looked at. */
+static inline pkv_status call_on_session(int call, pkv_prefetch *session) {
+    const pkv_prompt prompt = prompt_of(&every_token, 1);
+    pkv_prefetch_stats stats = PKV_PREFETCH_STATS_INIT;
+    pkv_layer_view view = PKV_LAYER_VIEW_INIT;
+    pkv_op *op = NULL;
+    switch (call) {
+    case 0: return pkv_prefetch_get_stats(session, &stats);
+    case 1: return pkv_prefetch_cancel(session);
+    case 2: return pkv_prefetch_prompt(session, &prompt, NULL, NULL, &op);
+    case 3: return pkv_prefetch_hint(session, NULL, 0, NULL);
+    case 4: return pkv_prefetch_submit(session, NULL, 0, NULL);
+    case 5: return pkv_prefetch_require(session, NULL, 0, 0, 0, NULL);
+    case 6: return pkv_prefetch_step_begin(session, 0, NULL, NULL, NULL);
+    case 7: return pkv_prefetch_layer_acquire(session, 0, 0, NULL, &view);
+    case 8: return pkv_prefetch_layer_release(session, 0, NULL);
+    case 9: return pkv_prefetch_step_end(session, NULL);
+    default: return pkv_prefetch_close(session, NULL);
+    }
+}
+
+/* The last one closes it. */
+static inline pkv_status call_on_node(int call, pkv_node *node) {
+    pkv_node_stats stats = PKV_NODE_STATS_INIT;
+    pkv_tier *tier = NULL;
+    uint64_t count;
+    switch (call) {
+    case 0: return pkv_node_address(node, NULL, 0, &count);
+    case 1: return pkv_node_connect(node, "127.0.0.1:1", 0);
+    case 2: return pkv_node_disconnect(node, "127.0.0.1:1");
+    case 3: return pkv_node_tier(node, &tier);
+    case 4: return pkv_node_peers(node, NULL, 0, &count);
+    case 5: return pkv_node_get_stats(node, &stats);
+    default: return pkv_node_close(node);
     }
 }
 

@@ -26,6 +26,11 @@ static void check_no_handle(uint64_t value) {
     for (int call = 0; call < queue_calls; ++call)
         assert_status(call_on_queue(call, (pkv_queue *)value), PKV_ERR_HANDLE);
     for (int call = 0; call < op_calls; ++call) assert_status(call_on_op(call, (pkv_op *)value), PKV_ERR_HANDLE);
+    for (int call = 0; call < session_calls; ++call)
+        assert_status(call_on_session(call, (pkv_prefetch *)value), PKV_ERR_HANDLE);
+    for (int call = 0; call < node_calls; ++call) assert_status(call_on_node(call, (pkv_node *)value), PKV_ERR_HANDLE);
+    pkv_prefetch *session = NULL;
+    assert_status(pkv_prefetch_open((pkv_pool *)value, NULL, &session), PKV_ERR_HANDLE);
     assert_status(pkv_tier_close((pkv_tier *)value), PKV_ERR_HANDLE);
     assert_status(pkv_pool_destroy((pkv_pool *)value), PKV_ERR_HANDLE);
     assert_status(pkv_table_destroy((pkv_table *)value, NULL), PKV_ERR_HANDLE);

@@ -232,6 +232,16 @@ static void print_outcome(const char *name, double of_io, const outcome *o) {
         o->total, o->total / o->needed, o->total / o->carried);
 }
 
+/* After a step: until the first layer of the next one is there, which takes no call. */
+static void wait_for_first_layer(pkv_prefetch *session) {
+    pkv_prefetch_stats s = PKV_PREFETCH_STATS_INIT;
+    for (int waited = 0; s.ready_bytes < layer_bytes || s.loads_in_flight != 0; ++waited) {
+        if (waited == 60000) fail_msg("nothing is loaded for the next step");
+        rated_sleep_until(rated_now() + 1000000);
+        assert_ok(pkv_prefetch_get_stats(session, &s));
+    }
+}
+
 static outcome run_session(const char *name, uint32_t flags, pace p) {
     const double of_io = p.of_io;
     const uint64_t steps = measured_steps(), free_pages = stats_of(world.pool).free_pages;
@@ -262,6 +272,7 @@ static outcome run_session(const char *name, uint32_t flags, pace p) {
     o.carried = ms(wire_after.wire_ns - wire_before.wire_ns);
     print_outcome(name, of_io, &o);
 
+    if ((flags & PKV_PREFETCH_OFF) == 0) wait_for_first_layer(session);
     run_step(session, NULL);
     const pkv_prefetch_stats last = check_numbers(session, steps + 1);
     if ((flags & PKV_PREFETCH_OFF) != 0) {
@@ -269,7 +280,7 @@ static outcome run_session(const char *name, uint32_t flags, pace p) {
         assert_int_equal(last.ready_bytes, 0);
         assert_int_equal(last.wasted_bytes, 0);
     } else {
-        assert_true(last.on_time > 0);
+        assert_true(last.on_time >= after.on_time + blocks);
     }
     assert_ok(pkv_prefetch_close(session, NULL));
     assert_int_equal(stats_of(world.pool).free_pages, free_pages);

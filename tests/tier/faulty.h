@@ -75,6 +75,7 @@ typedef struct faulty {
         fault_rule fault;
     } rules[faulty_most_rules];
     fault_rule (*decide)(struct faulty *tier, int kind); /* instead of the rules; under the mutex */
+    void (*watch)(struct faulty *tier, const pkv_tier_batch *batch); /* sees each batch first; under the mutex */
     test_random random;
     uint64_t seen[faulty_kinds]; /* items, by kind */
     const void *last_data;       /* where the last load put its bytes */
@@ -166,9 +167,11 @@ static inline pkv_status faulty_load(faulty *f, faulty_item *item) {
     image->used = ++f->clock;
     f->last_data = item->data;
     item->value = item->size;
-    if (item->fault.what == fault_short) item->value -= (uint64_t)item->fault.value;
+    const uint64_t byte = (uint64_t)item->fault.value; /* a load may be of a part of the image */
+    if (item->fault.what == fault_short) item->value -= byte < item->size ? byte : item->size;
     memcpy(item->data, image->data + item->offset, item->value);
-    if (item->fault.what == fault_flip) item->data[(uint64_t)item->fault.value - item->offset] ^= 1;
+    if (item->fault.what == fault_flip && byte >= item->offset && byte - item->offset < item->size)
+        item->data[byte - item->offset] ^= 1;
     return PKV_OK;
 }
 
@@ -274,6 +277,7 @@ static inline fault_rule faulty_rule(faulty *f, int kind) {
 static inline pkv_status faulty_submit(void *context, const pkv_tier_batch *batch) {
     faulty *f = context;
     pthread_mutex_lock(&f->mutex);
+    if (f->watch != NULL) f->watch(f, batch);
     for (uint64_t i = 0; i < batch->num_items; ++i) {
         const fault_rule rule = faulty_rule(f, batch->kind);
         ++f->seen[batch->kind];

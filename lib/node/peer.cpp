@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "node/peer.h"
+
+#include "core/clock.h"
+#include "core/wait.h"
+#include "node/guest.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace pkv::node {
+namespace {
+
+constexpr uint64_t tick_ns = 200'000'000;
+constexpr uint64_t first_pause_ns = 100'000'000; // between two tries to connect; doubled each time
+constexpr uint64_t longest_pause_ns = 10'000'000'000;
+constexpr uint64_t full_pause_ns = 2'000'000; // the other side had no room
+constexpr uint64_t send_ns = 2'000'000'000;
+constexpr size_t most_ranges = 64; // of a fetch
+
+} // namespace
+
+Peer::Peer(std::shared_ptr<Reader> reader, std::string address) : reader_(std::move(reader)), address_(std::move(address)) {}
+
+Peer::~Peer() { stop(); }
+
+void Peer::start() {
+    thread_ = std::thread([this] { run(); });
+}
+
+void Peer::stop() {
+    {
+        const std::lock_guard lock(mutex_);
+        stop_ = true;
+        if (channel_ != nullptr) channel_->shut_down();
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+}
+
+std::string Peer::name() const {
+    const std::lock_guard lock(mutex_);
+    return theirs_.name;
+}
+
+pkv_status Peer::last_status(std::string &why) const {
+    const std::lock_guard lock(mutex_);
+    why = why_;
+    return connected() ? PKV_OK : status_;
+}
+
+pkv_status Peer::wait_connected(uint64_t deadline_ns) {
+    std::unique_lock lock(mutex_);
+    const bool done = wait_until(changed_, lock, deadline_ns, [this] {
+        return stop_ || connected() || status_ == PKV_ERR_MISMATCH || status_ == PKV_ERR_INVALID;
+    });
+    if (connected()) return PKV_OK;
+    if (done && !stop_) return fail(status_, "%s: %s", address_.c_str(), why_.c_str());
+    return fail(PKV_ERR_TIMEOUT, "%s is not connected: %s", address_.c_str(), why_.c_str());
+}
+
+// ---- the connection
+
+void Peer::run() {
+    uint64_t pause = first_pause_ns;
+    for (;;) {
+        const pkv_status status = connect();
+        if (status == PKV_OK) {
+            pause = first_pause_ns;
+            changed_.notify_all();
+            serve();
+            end_connection();
+            reader_->counters->reconnects.fetch_add(1, std::memory_order_relaxed);
+        } else {
+            char why[256] = "";
+            copy_last_error(why, sizeof why);
+            {
+                const std::lock_guard lock(mutex_);
+                status_ = status;
+                why_ = why;
+            }
+            changed_.notify_all();
+        }
+        std::unique_lock lock(mutex_);
+        wait_until(changed_, lock, monotonic_ns() + pause, [this] { return stop_; });
+        if (stop_) return;
+        pause = std::min(2 * pause, longest_pause_ns);
+    }
+}
+
+pkv_status Peer::connect() {
+    const uint64_t deadline = monotonic_ns() + reader_->timeout_ns;
+    std::unique_ptr<Channel> fresh;
+    PKV_TRY(Channel::connect(address_, reader_->key, deadline, fresh));
+    const std::shared_ptr<Channel> channel = std::move(fresh);
+    std::shared_ptr<Endpoint> endpoint;
+    PKV_TRY(Endpoint::open(reader_->fabric, endpoint));
+    Hello ours = reader_->hello;
+    ours.endpoint = endpoint->name();
+    PKV_TRY(channel->send(encode(0, ours), deadline));
+    std::vector<std::byte> message;
+    pkv_status status = channel->receive(message, deadline);
+    if (status == PKV_ERR_CLOSED) status = fail(PKV_ERR_MISMATCH, "the other side has closed the connection: another cluster key?");
+    PKV_TRY(status);
+    Head head;
+    Hello theirs;
+    Refused refused;
+    if (decode_head(message, head) && head.kind == Kind::refused && decode(message, refused))
+        return fail(PKV_ERR_MISMATCH, "refused: %s", refused.why.c_str());
+    if (head.kind != Kind::hello || !decode(message, theirs)) return fail(PKV_ERR_MISMATCH, "the other side's first message is no hello");
+    PKV_TRY(compare_hellos(reader_->hello, theirs));
+    PKV_TRY(endpoint->connect(theirs.endpoint, theirs.windows));
+    uint64_t room = 0;
+    for (const Window &window : theirs.windows) room += window.bytes;
+    const std::lock_guard lock(mutex_);
+    if (stop_) return fail(PKV_ERR_CLOSED, "the node is being closed");
+    channel_ = channel;
+    endpoint_ = std::move(endpoint);
+    theirs_ = std::move(theirs);
+    room_ = room / 2; // others read there, too
+    in_flight_ = 0;
+    connected_.store(true, std::memory_order_release);
+    return PKV_OK;
+}
+
+/// Takes answers until the connection ends.
+void Peer::serve() {
+    std::vector<std::byte> message;
+    std::shared_ptr<Channel> channel;
+    {
+        const std::lock_guard lock(mutex_);
+        channel = channel_;
+    }
+    for (;;) {
+        const pkv_status status = channel->receive(message, next_deadline());
+        if (status != PKV_OK && status != PKV_ERR_TIMEOUT) return;
+        if (status == PKV_OK) {
+            Head head;
+            if (!decode_head(message, head)) return;
+            std::function<void(pkv_status, Kind, std::span<const std::byte>)> done;
+            {
+                const std::lock_guard lock(mutex_);
+                const auto at = calls_.find(head.request);
+                if (at != calls_.end()) {
+                    done = std::move(at->second.done);
+                    calls_.erase(at);
+                }
+            }
+            if (done) done(PKV_OK, head.kind, message);
+        }
+        sweep(monotonic_ns());
+        pump();
+    }
+}
+
+uint64_t Peer::next_deadline() {
+    const std::lock_guard lock(mutex_);
+    uint64_t first = monotonic_ns() + tick_ns;
+    for (const auto &[request, call] : calls_) first = std::min(first, call.deadline_ns);
+    if (pump_at_ns_ != 0 && (!urgent_.empty() || !waiting_.empty())) first = std::min(first, pump_at_ns_);
+    return first;
+}
+
+/// Ends calls, and reads that were not sent, whose time is over.
+void Peer::sweep(uint64_t now) {
+    std::vector<Call> late;
+    std::vector<RangeRead> unsent;
+    {
+        const std::lock_guard lock(mutex_);
+        for (auto at = calls_.begin(); at != calls_.end();) {
+            if (now < at->second.deadline_ns) {
+                ++at;
+                continue;
+            }
+            late.push_back(std::move(at->second));
+            at = calls_.erase(at);
+        }
+        for (auto *queue : {&urgent_, &waiting_})
+            std::erase_if(*queue, [&](RangeRead &item) {
+                if (now < item.deadline_ns) return false;
+                unsent.push_back(std::move(item));
+                return true;
+            });
+    }
+    for (Call &call : late) {
+        reader_->counters->late_answers.fetch_add(1, std::memory_order_relaxed);
+        call.done(PKV_ERR_TIMEOUT, Kind::refused, {});
+    }
+    for (RangeRead &item : unsent) item.done(PKV_ERR_TIMEOUT);
+}
+
+/// The endpoint goes first: memory of reads that failed is in use until then.
+void Peer::end_connection() {
+    std::shared_ptr<Endpoint> endpoint;
+    std::map<uint64_t, Call> calls;
+    std::deque<RangeRead> reads;
+    {
+        const std::lock_guard lock(mutex_);
+        connected_.store(false, std::memory_order_release);
+        if (status_ == PKV_OK || status_ == PKV_ERR_AGAIN) status_ = PKV_ERR_IO;
+        why_ = "the connection has ended";
+        channel_->shut_down();
+        channel_ = nullptr;
+        endpoint = endpoint_;
+        calls.swap(calls_);
+        for (auto *queue : {&urgent_, &waiting_}) {
+            std::move(queue->begin(), queue->end(), std::back_inserter(reads));
+            queue->clear();
+        }
+        tickets_.clear();
+        pump_at_ns_ = 0;
+    }
+    for (auto &[request, call] : calls) call.done(PKV_ERR_IO, Kind::refused, {});
+    endpoint->close();
+    std::vector<std::function<void()>> ends;
+    {
+        const std::lock_guard lock(mutex_);
+        endpoint_ = nullptr;
+        ends.swap(after_close_);
+    }
+    for (const auto &end : ends) end();
+    for (RangeRead &item : reads) item.done(PKV_ERR_IO);
+}
+
+// ---- calls
+
+bool Peer::send(uint64_t request, Call call, std::vector<std::byte> message) {
+    std::shared_ptr<Channel> channel;
+    {
+        const std::lock_guard lock(mutex_);
+        if (channel_ == nullptr) return false;
+        channel = channel_;
+        if (call.done) calls_.emplace(request, std::move(call));
+    }
+    // A failure ends the connection, and with it the call.
+    (void)channel->send(message, monotonic_ns() + send_ns);
+    return true;
+}
+
+bool Peer::look_up(std::span<const pkv_tier_key> keys, bool pin, uint64_t deadline_ns,
+                   std::function<void(pkv_status, const Found &)> done) {
+    uint64_t request = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        request = next_request_++;
+    }
+    const size_t count = keys.size();
+    Call call{deadline_ns, [done = std::move(done), count](pkv_status status, Kind kind, std::span<const std::byte> message) {
+                  Found found;
+                  if (status == PKV_OK && (kind != Kind::found || !decode(message, found) || found.bytes.size() != count))
+                      status = PKV_ERR_IO;
+                  done(status, found);
+              }};
+    return send(request, std::move(call), encode(request, Lookup{pin, {keys.begin(), keys.end()}}));
+}
+
+void Peer::release(std::span<const pkv_tier_key> keys) {
+    if (!keys.empty()) send(0, {}, encode(0, Release{{}, {keys.begin(), keys.end()}}));
+}
+
+bool Peer::read(RangeRead item) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (channel_ == nullptr) return false;
+        (item.urgent ? urgent_ : waiting_).push_back(std::move(item));
+    }
+    pump();
+    return true;
+}
+
+void Peer::cancel_reads(const void *owner) {
+    std::vector<RangeRead> cancelled;
+    {
+        const std::lock_guard lock(mutex_);
+        for (auto *queue : {&urgent_, &waiting_})
+            std::erase_if(*queue, [&](RangeRead &item) {
+                if (item.owner != owner) return false;
+                cancelled.push_back(std::move(item));
+                return true;
+            });
+    }
+    for (RangeRead &item : cancelled) item.done(PKV_ERR_CANCELLED);
+}
+
+/// Sends fetches for what waits, as far as the other side should have room.
+void Peer::pump() {
+    for (;;) {
+        auto sent = std::make_shared<Sent>();
+        uint64_t request = 0, deadline = no_deadline;
+        Fetch fetch;
+        std::vector<uint64_t> tickets;
+        {
+            const std::lock_guard lock(mutex_);
+            if (channel_ == nullptr) return;
+            if (monotonic_ns() >= pump_at_ns_) {
+                pump_at_ns_ = 0;
+                for (auto *queue : {&urgent_, &waiting_}) {
+                    if (!sent->items.empty()) break;
+                    while (!queue->empty() && sent->items.size() < most_ranges) {
+                        const uint64_t bytes = queue->front().range.bytes;
+                        if (in_flight_ != 0 && in_flight_ + bytes > room_) break;
+                        in_flight_ += bytes;
+                        deadline = std::min(deadline, queue->front().deadline_ns);
+                        fetch.urgent = queue->front().urgent;
+                        fetch.ranges.push_back(queue->front().range);
+                        sent->items.push_back(std::move(queue->front()));
+                        queue->pop_front();
+                    }
+                }
+            }
+            tickets.swap(tickets_);
+            if (!sent->items.empty()) request = next_request_++;
+        }
+        while (!tickets.empty()) { // places that were read: one message for many
+            const size_t count = std::min<size_t>(tickets.size(), most_items);
+            Release release;
+            release.tickets.assign(tickets.end() - static_cast<ptrdiff_t>(count), tickets.end());
+            tickets.resize(tickets.size() - count);
+            send(0, {}, encode(0, release));
+        }
+        if (sent->items.empty()) return;
+        Call call{deadline, [self = weak_from_this(), sent](pkv_status status, Kind kind, std::span<const std::byte> message) {
+                      if (const auto peer = self.lock()) peer->take_places(sent, status, kind, message);
+                  }};
+        if (!send(request, std::move(call), encode(request, fetch)))
+            for (RangeRead &item : sent->items) fail_item(std::move(item), PKV_ERR_IO);
+    }
+}
+
+void Peer::fail_item(RangeRead item, pkv_status status) {
+    {
+        const std::lock_guard lock(mutex_);
+        in_flight_ -= std::min(in_flight_, item.range.bytes);
+    }
+    reader_->counters->failed_reads.fetch_add(1, std::memory_order_relaxed);
+    item.done(status);
+}
+
+void Peer::take_places(std::shared_ptr<Sent> sent, pkv_status status, Kind kind, std::span<const std::byte> message) {
+    Places places;
+    Refused refused;
+    if (status == PKV_OK && kind == Kind::refused) {
+        status = decode(message, refused) && refused.status == PKV_ERR_BUSY ? PKV_ERR_BUSY : PKV_ERR_IO;
+    } else if (status == PKV_OK && (kind != Kind::places || !decode(message, places) || places.places.size() != sent->items.size())) {
+        status = PKV_ERR_IO;
+    }
+    for (size_t i = 0; i < sent->items.size(); ++i) {
+        RangeRead &item = sent->items[i];
+        const pkv_status at = status != PKV_OK ? status : places.places[i].status;
+        if (at == PKV_ERR_BUSY) { // no room there: again, a little later
+            const std::lock_guard lock(mutex_);
+            in_flight_ -= std::min(in_flight_, item.range.bytes);
+            pump_at_ns_ = monotonic_ns() + full_pause_ns;
+            (item.urgent ? urgent_ : waiting_).push_front(std::move(item));
+        } else if (at != PKV_OK) {
+            fail_item(std::move(item), at);
+        } else {
+            begin_read(std::move(item), places.places[i]);
+        }
+    }
+}
+
+void Peer::begin_read(RangeRead item, const Place &place) {
+    std::shared_ptr<Endpoint> endpoint;
+    {
+        const std::lock_guard lock(mutex_);
+        endpoint = endpoint_;
+    }
+    if (endpoint == nullptr) return fail_item(std::move(item), PKV_ERR_IO);
+    const auto shared = std::make_shared<RangeRead>(std::move(item));
+    const pkv_status status = endpoint->read(
+        shared->target, shared->data, shared->range.bytes, place.offset, shared->deadline_ns,
+        [self = shared_from_this(), shared, ticket = place.ticket](pkv_status ended, int32_t) { self->end_read(*shared, ended, ticket); });
+    if (status != PKV_OK) fail_item(std::move(*shared), PKV_ERR_IO);
+}
+
+/// On a thread of the fabric's. After a failure the memory may still be written to: the item ends when the endpoint has been
+/// closed, which the end of the connection does.
+void Peer::end_read(RangeRead &item, pkv_status status, uint64_t ticket) {
+    {
+        const std::lock_guard lock(mutex_);
+        in_flight_ -= std::min(in_flight_, item.range.bytes);
+        if (status == PKV_OK) {
+            tickets_.push_back(ticket);
+        } else {
+            reader_->counters->failed_reads.fetch_add(1, std::memory_order_relaxed);
+            const pkv_status ended = status == PKV_ERR_TIMEOUT ? PKV_ERR_TIMEOUT : PKV_ERR_IO;
+            after_close_.push_back([done = std::move(item.done), ended] { done(ended); });
+            if (channel_ != nullptr) channel_->shut_down();
+            return;
+        }
+    }
+    reader_->counters->reads.fetch_add(1, std::memory_order_relaxed);
+    reader_->counters->bytes_read.fetch_add(item.range.bytes, std::memory_order_relaxed);
+    item.done(PKV_OK);
+    pump();
+}
+
+} // namespace pkv::node

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// A node that this one reads from: a connection that is made, and made again when it ends, by a thread of its own. Fetches
+// wait here until there is room on the other side; each ends once, with bytes in place or without.
+#pragma once
+
+#include "node/channel.h"
+#include "node/counters.h"
+#include "node/fabric.h"
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <thread>
+
+namespace pkv::node {
+
+/// What all peers of a node share.
+struct Reader {
+    std::shared_ptr<Fabric> fabric;
+    Hello hello; ///< but for the endpoint
+    ClusterKey key{};
+    uint64_t timeout_ns = 0; ///< of connecting
+    Counters *counters = nullptr;
+};
+
+/// A range of an image to be read into memory.
+struct RangeRead {
+    Range range;
+    void *data = nullptr;
+    std::shared_ptr<Region> target;
+    bool urgent = false;
+    uint64_t deadline_ns = 0;
+    const void *owner = nullptr; ///< for cancel_reads()
+    std::function<void(pkv_status)> done; ///< once, without a lock; must not throw
+};
+
+class Peer : public std::enable_shared_from_this<Peer> {
+  public:
+    Peer(std::shared_ptr<Reader> reader, std::string address);
+    ~Peer();
+    Peer(const Peer &) = delete;
+    Peer &operator=(const Peer &) = delete;
+
+    void start();
+    void stop(); ///< ends the connection and all calls; waits for the thread
+    /// Waits for the first connection. PKV_ERR_TIMEOUT, or why it does not come.
+    pkv_status wait_connected(uint64_t deadline_ns);
+    bool connected() const { return connected_.load(std::memory_order_acquire); }
+    const std::string &address() const { return address_; }
+    std::string name() const;
+    pkv_status last_status(std::string &why) const;
+
+    /// Asks for images; `done` with the answer, or a failure. False: not connected, and nothing will be called.
+    bool look_up(std::span<const pkv_tier_key> keys, bool pin, uint64_t deadline_ns,
+                 std::function<void(pkv_status, const Found &)> done);
+    /// Leases are not needed any more.
+    void release(std::span<const pkv_tier_key> keys);
+    bool read(RangeRead item); ///< false as above
+    void cancel_reads(const void *owner);
+
+  private:
+    struct Call {
+        uint64_t deadline_ns;
+        std::function<void(pkv_status, Kind, std::span<const std::byte>)> done;
+    };
+    /// A fetch that was sent: its items in order.
+    struct Sent {
+        std::vector<RangeRead> items;
+    };
+
+    void run();
+    pkv_status connect();
+    void serve();
+    void end_connection();
+    void sweep(uint64_t now);
+    uint64_t next_deadline();
+    bool send(uint64_t request, Call call, std::vector<std::byte> message);
+    void pump();
+    void take_places(std::shared_ptr<Sent> sent, pkv_status status, Kind kind, std::span<const std::byte> message);
+    void begin_read(RangeRead item, const Place &place);
+    void end_read(RangeRead &item, pkv_status status, uint64_t ticket);
+    void fail_item(RangeRead item, pkv_status status);
+
+    std::shared_ptr<Reader> reader_;
+    std::string address_;
+    mutable std::mutex mutex_; // guards what follows
+    std::condition_variable changed_;
+    bool stop_ = false;
+    pkv_status status_ = PKV_ERR_AGAIN; // of the last try to connect
+    std::string why_;
+    Hello theirs_;
+    std::shared_ptr<Channel> channel_;   // nullptr: not connected
+    std::shared_ptr<Endpoint> endpoint_;
+    uint64_t next_request_ = 1;
+    std::map<uint64_t, Call> calls_;
+    std::deque<RangeRead> urgent_, waiting_;
+    uint64_t in_flight_ = 0; // bytes of places that were asked for
+    uint64_t room_ = 0;      // bytes that the other side may have for us
+    uint64_t pump_at_ns_ = 0; // the other side was full: not before
+    std::vector<uint64_t> tickets_; // to be released
+    std::vector<std::function<void()>> after_close_; // reads that failed: their memory is free when the endpoint is closed
+    std::atomic<bool> connected_{false};
+    std::thread thread_;
+};
+
+} // namespace pkv::node

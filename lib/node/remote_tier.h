@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The images of other nodes as a tier: looked up in all of them at once, read from one that has them. It stores nothing.
+#pragma once
+
+#include "core/mutex.h"
+#include "node/peer.h"
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+namespace pkv::node {
+
+class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
+  public:
+    RemoteTier(std::shared_ptr<Fabric> fabric, uint64_t timeout_ns) : fabric_(std::move(fabric)), timeout_ns_(timeout_ns) {}
+
+    void add(std::shared_ptr<Peer> peer);
+    void remove(const std::shared_ptr<Peer> &peer);
+    std::vector<std::shared_ptr<Peer>> peers() const;
+    void close(); ///< from now on it finds nothing
+
+    // pkv_tier_ops
+    pkv_status submit(const pkv_tier_batch &batch);
+    void cancel(pkv_tier_request *request);
+    void memory(void *base, uint64_t bytes, bool add);
+
+  private:
+    struct LookupRun;
+    struct LoadRun;
+    struct KeyHash {
+        size_t operator()(const pkv_tier_key &key) const {
+            size_t value; // any 8 bytes of a digest are a good hash
+            std::memcpy(&value, key.bytes, sizeof value);
+            return value;
+        }
+    };
+    struct KeyEqual {
+        bool operator()(const pkv_tier_key &a, const pkv_tier_key &b) const {
+            return std::memcmp(a.bytes, b.bytes, sizeof a.bytes) == 0;
+        }
+    };
+    /// What is known of an image elsewhere.
+    struct Known {
+        std::weak_ptr<Peer> peer; ///< that has it
+        uint32_t pins = 0;
+        bool bad = false; ///< its bytes were not the image: nobody shall find it again
+    };
+    void look_up(const pkv_tier_batch &batch);
+    void end_lookup(LookupRun &run);
+    void load(const pkv_tier_batch &batch);
+    void try_next(const std::shared_ptr<LoadRun> &run);
+    void change(const pkv_tier_batch &batch);
+    std::shared_ptr<Region> region_for(void *data, uint64_t bytes, std::shared_ptr<Region> &own);
+
+    std::shared_ptr<Fabric> fabric_;
+    uint64_t timeout_ns_;
+    mutable Mutex mutex_;
+    std::vector<std::shared_ptr<Peer>> peers_ PKV_GUARDED_BY(mutex_);
+    std::vector<std::shared_ptr<Region>> regions_ PKV_GUARDED_BY(mutex_);
+    std::unordered_map<pkv_tier_key, Known, KeyHash, KeyEqual> known_ PKV_GUARDED_BY(mutex_);
+};
+
+} // namespace pkv::node
