@@ -242,7 +242,8 @@ std::shared_ptr<Part> Blocks::next(bool urgent) {
     }
     // Each client in turn: the one whose turn it was passes it on once its part was begun.
     auto at = clients_.lower_bound(turn_);
-    for (size_t looked = 0; looked <= clients_.size() && !clients_.empty(); ++looked) {
+    // Twice round, since clients that share a part all pass their turn on when it was begun.
+    for (size_t looked = 0; looked < 2 * clients_.size(); ++looked) {
         if (at == clients_.end()) at = clients_.begin();
         auto &waiting = at->second.waiting;
         bool begun = false;

@@ -193,16 +193,14 @@ pkv_status Pipeline::begin_step(std::vector<std::shared_ptr<Table>> tables, std:
             changed = true;
         }
         if (!off_) extend(depth_);
+        if (!changed) wake(); // after a cancel
         for (size_t i = 0; i < statuses.size(); ++i) statuses[i] = state[i];
     }
     in_step_ = true;
     num_tables_ = static_cast<uint32_t>(tables.size());
     any_acquired_ = layer_open_ = false;
     acquired_at_ns_ = held_since_ns_ = 0;
-    if (changed)
-        settle();
-    else
-        loader_.poke(); // after a cancel
+    if (changed) settle();
     return PKV_OK;
 }
 
@@ -290,7 +288,7 @@ pkv_status Pipeline::acquire(uint32_t index, uint64_t deadline_ns, pkv_layer_vie
     adapt_depth();
     if (!off_) {
         extend(depth_);
-        loader_.poke();
+        wake();
     }
     acquired_at_ns_ = held_since_ns_ = monotonic_ns();
     return PKV_OK;
@@ -409,7 +407,12 @@ void Pipeline::release() {
     held_since_ns_ = acquired_ != 0 ? now : 0;
     if (off_) return;
     extend(depth_);
-    loader_.poke();
+    wake();
+}
+
+void Pipeline::wake() {
+    for (size_t i = acquired_; i < units_.size(); ++i)
+        if (units_[i]->next < units_[i]->parts.size()) return loader_.poke();
 }
 
 pkv_status Pipeline::end_step(std::span<pkv_status> statuses) {
@@ -436,7 +439,7 @@ pkv_status Pipeline::end_step(std::span<pkv_status> statuses) {
         }
         if (!off_) {
             extend(depth_);
-            loader_.poke();
+            wake();
         }
     }
     if (changed) settle();
@@ -457,8 +460,8 @@ void Pipeline::settle() {
     {
         const Lock lock(loader_.mutex);
         settling_ = false;
+        wake();
     }
-    loader_.poke();
 }
 
 void Pipeline::cancel() {

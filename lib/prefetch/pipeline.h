@@ -111,6 +111,7 @@ class Pipeline : public PartSource {
     size_t ahead() const PKV_REQUIRES(loader_.mutex) { return units_.size() - acquired_; }
     void count_needs(Unit &unit) PKV_REQUIRES(loader_.mutex);
     void note_failures(const Unit &unit) PKV_REQUIRES(loader_.mutex);
+    void wake() PKV_REQUIRES(loader_.mutex); ///< the loader's thread, if there is something to begin
     void adapt_depth() PKV_REQUIRES(loader_.mutex);
     void fill_view(const Unit &unit, pkv_layer_view &view) PKV_REQUIRES(loader_.mutex);
     pkv_status check_room(std::span<const StepTable> tables) const;

@@ -135,6 +135,7 @@ void Blocks::work() {
         settle();
         if (again) continue;
         table.clear();
+        prompt->table = nullptr; // whoever hears of the end finds no table of ours any more
         prompt->op->free_buffers();
         prompt->op->end_item(0, status);
     }

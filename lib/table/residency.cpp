@@ -69,7 +69,10 @@ void Table::forget_absent_from(uint64_t block) {
 /// A window group does not need these blocks any more.
 void Table::forget_passed(uint32_t group, uint64_t end) {
     for (auto at = absent_.begin(); at != absent_.end() && at->first < end;) {
-        if ((at->second.groups >> group & 1) != 0) pool_->forget_absent(at->second, 1u << group);
+        if ((at->second.groups >> group & 1) != 0) {
+            pool_->forget_absent(at->second, 1u << group);
+            version_ = next_version(); // fewer images are needed, also if the block stays absent in another group
+        }
         at->second.groups &= ~(1u << group);
         at = at->second.groups == 0 ? absent_.erase(at) : std::next(at);
     }

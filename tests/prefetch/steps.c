@@ -1287,7 +1287,8 @@ static void what_was_loaded_ahead_is_on_time(void **state) {
     const uint64_t tokens = scripted_tokens;
     assert_ok(pkv_prefetch_step_begin(s.session, 1, &s.table, NULL, NULL));
     for (uint32_t layer = 0; layer < 3; ++layer) {
-        eventually(session_stats(s.session).good_loads >= (layer + 1) * scripted_absent);
+        eventually(session_stats(s.session).good_loads >= (layer + 1) * scripted_absent &&
+                   session_stats(s.session).loads_in_flight == 0);
         check_layers(s.session, layer, layer + 1, 1, &tag, &tokens);
     }
     assert_ok(pkv_prefetch_step_end(s.session, NULL));
