@@ -43,6 +43,8 @@ out := $(if $(filter release,$(VARIANT)),build,build/$(VARIANT))
 # lib/tensor/cuda and lib/fabric are for plug-ins with libraries of their own.
 lib_sources := $(filter-out lib/tensor/cuda/% lib/fabric/%,$(sort $(wildcard lib/*/*.cpp lib/*/*/*.cpp)))
 lib_objects := $(lib_sources:%=$(obj)/%.o)
+fabric_sources := $(sort $(wildcard lib/fabric/*.cpp))
+fabric_objects := $(fabric_sources:%=$(obj)/%.o)
 shared := $(out)/lib/libpagedkv.so.$(version)
 static := $(out)/lib/libpagedkv.a
 headers := $(sort $(wildcard include/pagedkv/*.h))
@@ -83,6 +85,11 @@ PKG_CONFIG ?= pkg-config
 pkg = $(shell $(PKG_CONFIG) $(1) 2>/dev/null)
 lib_cflags := $(call pkg,--cflags libxxhash libsodium liburing)
 lib_libs := $(or $(call pkg,--libs libsodium liburing),-lsodium -luring)
+# The plug-in for remote nodes is built where libfabric is. libfabric knows nothing of sanitizers: they are for the rest.
+has_fabric := $(if $(filter release,$(VARIANT)),$(shell $(PKG_CONFIG) --exists 'libfabric >= 1.17' 2>/dev/null && echo yes))
+fabric_cflags := $(call pkg,--cflags libfabric)
+fabric_libs := $(call pkg,--libs libfabric)
+plugin := $(if $(has_fabric),$(out)/lib/pagedkv/libpagedkv-fabric.so)
 test_cflags = $(call pkg,--cflags cmocka)
 test_libs = $(or $(call pkg,--libs cmocka),-lcmocka)
 bench_cflags = $(call pkg,--cflags benchmark)
@@ -98,21 +105,26 @@ cxx_flags = -std=c++20 $(common_flags) -Wconversion -fvisibility=hidden -fvisibi
 test_flags = -std=c11 -D_GNU_SOURCE $(common_flags) -Iinclude -Itests $(test_cflags) $(CPPFLAGS) $(CFLAGS)
 example_flags = -std=c99 -pedantic $(common_flags) -Iinclude $(CPPFLAGS) $(CFLAGS)
 shared_flags := -shared -Wl,-soname,$(soname) -Wl,--version-script,lib/pagedkv.map -Wl,-z,relro,-z,now
+plugin_flags := -shared -Wl,-soname,libpagedkv-fabric.so -Wl,--version-script,lib/fabric/plugin.map -Wl,-z,relro,-z,now
 ifeq ($(VARIANT),release)
 shared_flags += -Wl,--no-undefined
+plugin_flags += -Wl,--no-undefined
 endif
 
 # Objects are made anew when a compiler or a flag changes, and the library when a source is removed.
 compile_stamp := $(obj)/compile
 link_stamp := $(obj)/link
 compile_text = $(CC) $(CXX) $(variant_flags) $(warnings) $(lib_cflags) $(CPPFLAGS) $(CFLAGS) $(CXXFLAGS)
-link_text = $(LDFLAGS) $(lib_libs) $(lib_objects)
+link_text = $(LDFLAGS) $(lib_libs) $(lib_objects) $(fabric_libs) $(fabric_objects)
 
 # ---- library ---------------------------------------------------------------------------------------------------------
 
-## lib: the shared and the static library, in build/lib (the default)
+## lib: the shared and the static library, in build/lib, and the plug-in for remote nodes (the default)
 .PHONY: lib
-lib: $(shared) $(static)
+lib: $(shared) $(static) $(plugin)
+ifeq ($(plugin)$(filter-out release,$(VARIANT)),)
+	@echo "  SKIP  libpagedkv-fabric.so: libfabric 1.17 or later is not installed, so there are no remote nodes"
+endif
 
 $(shared): $(lib_objects) lib/pagedkv.map $(link_stamp)
 	@mkdir -p $(@D)
@@ -126,6 +138,13 @@ $(static): $(lib_objects) $(link_stamp)
 	@echo "  AR    $@"
 	@rm -f $@
 	$(Q)$(AR) rcs $@ $(lib_objects)
+
+$(out)/lib/pagedkv/libpagedkv-fabric.so: $(fabric_objects) lib/fabric/plugin.map $(link_stamp)
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CXX) $(variant_flags) -pthread $(plugin_flags) $(LDFLAGS) -o $@ $(fabric_objects) $(fabric_libs)
+
+$(obj)/lib/fabric/%.cpp.o: private lib_cflags += $(fabric_cflags)
 
 $(obj)/%.cpp.o: %.cpp $(compile_stamp)
 	@mkdir -p $(@D)
@@ -156,7 +175,7 @@ $(compile_stamp): force
 $(link_stamp): force
 	$(call stamp,$(strip $(link_text)))
 
--include $(lib_objects:.o=.d) $(support_objects:.o=.d) $(bench_objects:.o=.d) $(wildcard $(obj)/tests/*/*.d) \
+-include $(lib_objects:.o=.d) $(fabric_objects:.o=.d) $(support_objects:.o=.d) $(bench_objects:.o=.d) $(wildcard $(obj)/tests/*/*.d) \
          $(wildcard $(obj)/examples/*.d $(obj)/examples/*/*.d)
 
 # ---- programs --------------------------------------------------------------------------------------------------------
@@ -268,6 +287,10 @@ install: lib
 	$(INSTALL) -m 644 $(static) '$(DESTDIR)$(LIBDIR)/'
 	ln -sf $(notdir $(shared)) '$(DESTDIR)$(LIBDIR)/$(soname)'
 	ln -sf $(soname) '$(DESTDIR)$(LIBDIR)/libpagedkv.so'
+ifneq ($(plugin),)
+	$(INSTALL) -d '$(DESTDIR)$(LIBDIR)/pagedkv'
+	$(INSTALL) -m 755 $(plugin) '$(DESTDIR)$(LIBDIR)/pagedkv/'
+endif
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|' \
 	  -e 's|@INCLUDEDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(INCLUDEDIR))|' -e 's|@VERSION@|$(version)|' \
 	  -e 's|@LIBS_PRIVATE@|$(strip $(lib_libs))|' pkgconfig/pagedkv.pc.in > '$(DESTDIR)$(PKGCONFIGDIR)/pagedkv.pc'
@@ -281,6 +304,8 @@ uninstall:
 	@rmdir '$(DESTDIR)$(INCLUDEDIR)/pagedkv' 2>/dev/null || true
 	rm -f '$(DESTDIR)$(LIBDIR)/$(notdir $(shared))' '$(DESTDIR)$(LIBDIR)/$(soname)' \
 	  '$(DESTDIR)$(LIBDIR)/libpagedkv.so' '$(DESTDIR)$(LIBDIR)/libpagedkv.a' '$(DESTDIR)$(PKGCONFIGDIR)/pagedkv.pc'
+	rm -f '$(DESTDIR)$(LIBDIR)/pagedkv/libpagedkv-fabric.so'
+	@rmdir '$(DESTDIR)$(LIBDIR)/pagedkv' 2>/dev/null || true
 
 # ---- the rest --------------------------------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ static const char usage[] =
     "bits. K, V and the model are made up, from a seed.\n"
     "\n"
     "  --tokens N        tokens of the prompt (16384)\n"
-    "  --steps N         tokens to decode (4)\n"
+    "  --steps N         tokens to decode (3)\n"
     "  --layers N        layers (16)\n"
     "  --heads N         KV heads (8)\n"
     "  --queries N       query heads for each KV head (8): more compute for each byte\n"
@@ -306,7 +306,7 @@ static int run_and_report(const arguments *args, pkv_tier *tier) {
 
 int main(int argc, char **argv) {
     arguments args = {.config = {.tokens = 16384,
-                                 .steps = 4,
+                                 .steps = 3,
                                  .layers = 16,
                                  .heads = 8,
                                  .queries = 8,

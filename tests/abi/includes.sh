@@ -18,6 +18,7 @@ pool: core layout tensor prefix tier
 table: core telemetry layout tensor prefix tier pool
 prefetch: core telemetry layout prefix tier pool table
 node: core layout tier
+fabric: core node
 capi: core telemetry layout tensor prefix tier pool table prefetch node
 '
 
@@ -75,4 +76,5 @@ one_home() { # header pattern, allowed files pattern, name
 one_home 'xxhash\.h' '(prefix|core|layout)/' "xxHash is used in prefix, core and layout only"
 one_home 'sodium' '(core|pool|table|tier|node)/' "libsodium is used in core, pool, table, tier and node only"
 one_home 'liburing' 'tier/' "liburing is used in tier only"
+one_home 'rdma/' 'fabric/' "libfabric is used in fabric only"
 exit $status

@@ -14,6 +14,24 @@ enum { blocks = 64, tokens = blocks * tiered_page_tokens, tag = 3 };
 
 static const char *program;
 
+/* Files of the shared memory provider that belong to a process. */
+static int files_of(pid_t pid, bool and_remove) {
+    char begin[32], path[300];
+    const int length = snprintf(begin, sizeof begin, "%d:", (int)pid);
+    int count = 0;
+    DIR *folder = opendir("/dev/shm");
+    if (folder == NULL) return 0;
+    for (struct dirent *at; (at = readdir(folder)) != NULL;) {
+        if (strncmp(at->d_name, begin, (size_t)length) != 0) continue;
+        ++count;
+        snprintf(path, sizeof path, "/dev/shm/%s", at->d_name);
+        if (and_remove) unlink(path);
+    }
+    closedir(folder);
+    return count;
+}
+static int files_of_this_process(void) { return files_of(getpid(), false); }
+
 /* ---- the other process */
 
 typedef struct {
@@ -79,6 +97,8 @@ static void end_server(server *s, int signal_number) {
     int status = 0;
     assert_int_equal(waitpid(s->pid, &status, 0), s->pid);
     if (signal_number == 0) assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    const int left = files_of(s->pid, true); /* one that is killed cannot remove its own */
+    if (signal_number == 0) assert_int_equal(left, 0);
 }
 
 /* ---- this one */
@@ -87,18 +107,6 @@ static uint64_t now_ns(void) {
     struct timespec at;
     clock_gettime(CLOCK_MONOTONIC, &at);
     return (uint64_t)at.tv_sec * one_second + (uint64_t)at.tv_nsec;
-}
-
-/* Files of the shared memory provider; those of a process that was killed are its own. */
-static int files_of_this_process(void) {
-    char mine[32];
-    snprintf(mine, sizeof mine, "%d", (int)getpid());
-    int count = 0;
-    DIR *folder = opendir("/dev/shm");
-    if (folder == NULL) return 0;
-    for (struct dirent *at; (at = readdir(folder)) != NULL;) count += strstr(at->d_name, mine) != NULL;
-    closedir(folder);
-    return count;
 }
 
 static pkv_node *open_reader(const server *s) {
@@ -227,5 +235,5 @@ int main(int argc, char **argv) {
         cmocka_unit_test(case_M01_late_data_does_not_land_in_reused_memory),
         cmocka_unit_test(a_server_that_comes_back_is_found_again),
     };
-    return run_with_providers(tests, sizeof tests / sizeof *tests);
+    return run_with_providers(tests, sizeof tests / sizeof *tests, false);
 }
