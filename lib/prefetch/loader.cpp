@@ -437,6 +437,7 @@ void Loader::drop(const std::shared_ptr<Part> &part) {
         ++counters_.cancelled_loads;
         if (part->request != nullptr) to_cancel_.push_back(std::move(part->request));
         part->request = nullptr;
+        poke(); // there is room for another one
         break;
     case PartState::ready:
         if (part->used) break;
