@@ -81,7 +81,7 @@ pkv_status Pool::admit_found(const prefix::Prompt &prompt, Candidates &found, co
     for (uint32_t group = 0; group < num_groups_ && status == PKV_OK; ++group)
         status = check_stored(group, wanted[group]);
     if (status != PKV_OK) {
-        ++counters_.refused;
+        counters_.refused += admission.counted;
         return status;
     }
     admission.matched_blocks = nodes.size();

@@ -244,7 +244,7 @@ pkv_status Table::window() {
     for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
         if (pool_->group(group).full()) continue;
         passed_[group] = end[group];
-        forget_passed(group, end[group]);
+        forget_passed(group, first[group], end[group]);
         if (passed[group].empty()) continue;
         pool_->release_passed(group, passed[group]);
         std::fill(lists_[group].begin() + static_cast<int64_t>(first[group]),

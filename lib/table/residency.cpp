@@ -66,9 +66,9 @@ void Table::forget_absent_from(uint64_t block) {
         pool_->forget_absent(at->second, at->second.groups);
 }
 
-/// A window group does not need these blocks any more.
-void Table::forget_passed(uint32_t group, uint64_t end) {
-    for (auto at = absent_.begin(); at != absent_.end() && at->first < end;) {
+/// A window group does not need blocks [first, end) any more; the sinks before them it does.
+void Table::forget_passed(uint32_t group, uint64_t first, uint64_t end) {
+    for (auto at = absent_.lower_bound(first); at != absent_.end() && at->first < end;) {
         if ((at->second.groups >> group & 1) != 0) {
             pool_->forget_absent(at->second, 1u << group);
             version_ = next_version(); // fewer images are needed, also if the block stays absent in another group

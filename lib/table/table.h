@@ -140,7 +140,7 @@ class alignas(64) Table {
     }
     pkv_status make_resident(uint64_t position, uint64_t count);
     void forget_absent_from(uint64_t block);
-    void forget_passed(uint32_t group, uint64_t end);
+    void forget_passed(uint32_t group, uint64_t first, uint64_t end);
     pkv_status store_spilled(std::span<PageStore> stores) const;
     pkv_status take_pages_for(uint64_t first, uint64_t end);
     uint64_t adopt_resident(uint64_t end);

@@ -696,8 +696,7 @@ static void a_require_that_ran_out_of_time_may_be_repeated(void **state) {
             assert_int_equal(stats_of(w.pool).free_pages, free_pages);
             check_session(w.session);
         }
-        faulty_behave(w.tier);
-        faulty_let_go(w.tier);
+        let_all_go(w.tier);
         require(w.session, table, 0, 3);
         check_rows(table, 0, 12, 1);
         if (ahead) assert_int_equal(num_loads(w.tier), 3); /* what was predicted went on */
@@ -874,8 +873,7 @@ static void a_table_may_be_cut_and_grow_again_while_its_blocks_are_loaded(void *
         eventually(faulty_held(w.tier) == 6);
         assert_ok(pkv_table_truncate(table, 12, NULL));
         write_and_commit(table, 28, 9);
-        faulty_behave(w.tier);
-        faulty_let_go(w.tier);
+        let_all_go(w.tier);
         eventually(session_stats(w.session).loads_in_flight == 0);
         check_rows(table, 12, 16, 9);
         require(w.session, table, 0, UINT64_MAX);

@@ -255,8 +255,7 @@ static void the_same_prefix_twice_at_once_is_loaded_once(void **state) {
     const uint64_t tokens[] = {24, 24, 16};
     for (int i = 0; i < 3; ++i) ops[i] = begin_prompt(w.session, 1, tokens[i], NULL);
     eventually(faulty_held(w.tier) == 6);
-    faulty_behave(w.tier);
-    faulty_let_go(w.tier);
+    let_all_go(w.tier);
     for (int i = 0; i < 3; ++i) end_op(ops[i], PKV_OK);
     assert_int_equal(num_loads(w.tier), 6);
     assert_int_equal(stats_of(w.pool).cached_pages, 6);
@@ -283,8 +282,7 @@ static void prompts_with_a_common_head_load_it_once(void **state) {
     assert_ok(pkv_prefetch_prompt(w.session, &other.prompt, NULL, &match, &second));
     assert_int_equal(match.tokens, 24);
     eventually(faulty_held(w.tier) == 8);
-    faulty_behave(w.tier);
-    faulty_let_go(w.tier);
+    let_all_go(w.tier);
     end_op(second, PKV_OK);
     end_op(first, PKV_OK);
     assert_int_equal(num_loads(w.tier), 8);
@@ -304,8 +302,7 @@ static void prompts_and_predictions_share_their_loads(void **state) {
     assert_int_equal(submitted, 6);
     pkv_op *op = begin_prompt(w.session, 1, 24, NULL);
     eventually(faulty_held(w.tier) == 6);
-    faulty_behave(w.tier);
-    faulty_let_go(w.tier);
+    let_all_go(w.tier);
     end_op(op, PKV_OK);
     assert_int_equal(cached_tokens(w.pool, 1, 24), 24);
     pkv_require_result result = PKV_REQUIRE_RESULT_INIT;
@@ -368,8 +365,7 @@ static void case_K01_a_prompt_that_has_not_begun_is_running(void **state) {
     assert_int_equal(status, PKV_ERR_BUSY);
     eventually(faulty_held(w.tier) == 5);
     assert_int_equal(state_of(op).state, PKV_OP_RUNNING);
-    faulty_behave(w.tier);
-    faulty_let_go(w.tier);
+    let_all_go(w.tier);
     end_op(op, PKV_OK);
     end_world(&w);
 }
@@ -404,8 +400,7 @@ static void case_K05_a_prompt_cancelled_before_its_first_page_ends_well(void **s
     end_op(op, PKV_ERR_CANCELLED);
     assert_int_equal(cached_tokens(w.pool, 1, 20), 0);
     assert_int_equal(stats_of(w.pool).free_pages, free_pages);
-    faulty_behave(w.tier);
-    faulty_let_go(w.tier);
+    let_all_go(w.tier);
     run_request(&w, 1, 20, 0);
     end_world(&w);
 }
@@ -454,8 +449,7 @@ static void a_cancelled_prompt_leaves_the_loads_to_others_who_want_them(void **s
     assert_ok(pkv_op_cancel(first));
     end_op(first, PKV_ERR_CANCELLED);
     assert_int_equal(state_of(second).state, PKV_OP_RUNNING);
-    faulty_behave(w.tier);
-    faulty_let_go(w.tier);
+    let_all_go(w.tier);
     end_op(second, PKV_OK);
     assert_int_equal(num_loads(w.tier), 5);
     run_request(&w, 1, 20, 20);
@@ -624,8 +618,7 @@ static void a_session_that_is_cancelled_or_closed_ends_its_prompts(void **state)
         end_op(first, PKV_ERR_CANCELLED);
         end_op(second, PKV_ERR_CANCELLED);
         assert_int_equal(stats_of(w.pool).tables, 0);
-        faulty_behave(w.tier);
-        faulty_let_go(w.tier);
+        let_all_go(w.tier);
         if (closed) w.session = open_session(w.pool, NULL);
         end_op(begin_prompt(w.session, 1, 16, NULL), PKV_OK);
         run_request(&w, 1, 16, 16);
@@ -680,6 +673,21 @@ static void case_P02_a_prefetched_prompt_counts_as_one_request(void **state) {
     end_world(&w);
 }
 
+static void a_refused_prompt_is_no_refused_request(void **state) {
+    (void)state;
+    world w = make_world(16, NULL);
+    put_below(&w, 1, 6);
+    pkv_page taken[6];
+    assert_ok(pkv_pool_alloc(w.pool, 0, 6, taken));
+    const pkv_pool_stats before = stats_of(w.pool);
+    pkv_op *op = NULL;
+    assert_status(try_prompt(w.session, 1, 24, ten_seconds, NULL, &op), PKV_ERR_NO_PAGES);
+    assert_int_equal(stats_of(w.pool).refused, before.refused);
+    assert_int_equal(stats_of(w.pool).requests, before.requests);
+    release_pages(w.pool, taken, 6);
+    end_world(&w);
+}
+
 static void what_a_prompt_brought_up_is_as_recently_used_as_any(void **state) {
     (void)state;
     world w = make_world(16, NULL);
@@ -722,6 +730,7 @@ int main(void) {
         cmocka_unit_test(a_session_that_is_cancelled_or_closed_ends_its_prompts),
         cmocka_unit_test(case_K10_more_than_1024_prompts_are_refused),
         cmocka_unit_test(case_P02_a_prefetched_prompt_counts_as_one_request),
+        cmocka_unit_test(a_refused_prompt_is_no_refused_request),
         cmocka_unit_test(what_a_prompt_brought_up_is_as_recently_used_as_any),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -494,6 +494,23 @@ static void blocks_that_a_window_has_dropped_are_minus_one(void **state) {
     end_world(&w);
 }
 
+static void sinks_that_are_in_tiers_stay_when_the_window_moves_on(void **state) {
+    (void)state;
+    pkv_group_options groups[2] = {layers_group(24, 2), window_group(24, 10, 6)};
+    world w = make_world(groups, 2);
+    pkv_table *table = long_sequence(w.pool, 1, 60, 4, 3);
+    assert_ok(pkv_table_window(table, NULL));
+    int32_t where[3];
+    assert_ok(pkv_table_residency(table, 1, 0, 3, where));
+    assert_int_equal(where[0], PKV_BLOCK_TIER);
+    assert_int_equal(where[1], PKV_BLOCK_TIER);
+    assert_int_equal(where[2], PKV_BLOCK_DROPPED);
+    assert_ok(pkv_table_restore(table, 0, 2, one_second, NULL));
+    same_rows(w.pool, table, 1, 0, 8, 3, 0);
+    end_table(table);
+    end_world(&w);
+}
+
 /* ---- other tiers ---- */
 
 static void a_sequence_in_a_file_is_read(void **state) {
@@ -1328,8 +1345,7 @@ static void an_acquire_that_ran_out_of_time_may_be_repeated(void **state) {
     assert_status(pkv_prefetch_layer_acquire(s.session, 0, 1000000, NULL, &view), PKV_ERR_TIMEOUT);
     assert_null(view.slices);
     assert_status(pkv_prefetch_layer_release(s.session, 0, NULL), PKV_ERR_STATE);
-    faulty_behave(s.tier);
-    faulty_let_go(s.tier);
+    let_all_go(s.tier);
     view = acquired(s.session, 0);
     assert_int_equal(check_of_one(&view, scripted_tag, scripted_tokens), scripted_tokens);
     release(s.session, 0);
@@ -1350,8 +1366,7 @@ static void a_step_may_end_while_loads_are_under_way(void **state) {
     pkv_layer_view view = PKV_LAYER_VIEW_INIT;
     assert_status(pkv_prefetch_layer_acquire(s.session, 0, 1000000, NULL, &view), PKV_ERR_TIMEOUT);
     assert_ok(pkv_prefetch_step_end(s.session, NULL));
-    faulty_behave(s.tier);
-    faulty_let_go(s.tier);
+    let_all_go(s.tier);
     check_step(s.session, 2, 1, &s.table, &tag);
     end_scripted(&s);
 }
@@ -1508,8 +1523,7 @@ static void a_session_may_be_closed_in_a_step_with_loads_under_way(void **state)
     assert_int_equal(stats_of(s.pool).free_pages, free_before);
     pkv_layer_view view = PKV_LAYER_VIEW_INIT;
     assert_status(pkv_prefetch_layer_acquire(s.session, 1, one_second, NULL, &view), PKV_ERR_HANDLE);
-    faulty_behave(s.tier);
-    faulty_let_go(s.tier);
+    let_all_go(s.tier);
     s.session = open_session(s.pool, NULL);
     const uint32_t tag = scripted_tag;
     check_step(s.session, 3, 1, &s.table, &tag);
@@ -1767,6 +1781,7 @@ int main(void) {
         cmocka_unit_test(scales_of_layers_and_heads_stay_where_they_are),
         cmocka_unit_test(groups_of_different_shapes_are_read_one_after_the_other),
         cmocka_unit_test(blocks_that_a_window_has_dropped_are_minus_one),
+        cmocka_unit_test(sinks_that_are_in_tiers_stay_when_the_window_moves_on),
         cmocka_unit_test(a_sequence_in_a_file_is_read),
         cmocka_unit_test(blocks_that_lie_in_two_tiers_are_read_from_both),
         cmocka_unit_test(a_layer_larger_than_a_buffer_comes_in_ranges_in_order),

@@ -163,6 +163,14 @@ static inline void name_prompt(pkv_pool *pool, int sequence, pkv_token first, ui
     for (uint64_t i = 0; i < count; ++i) name_image(&keys[i], sequence * table_step + (int)i);
 }
 
+/* From now on loads go well, and those that were to be held end, too: also those that have not got so far yet. */
+static inline void let_all_go(faulty *f) {
+    faulty_behave(f);
+    faulty_block(f, false);
+    while (faulty_waiting(f) != 0) usleep(300);
+    faulty_let_go(f);
+}
+
 /* Lets go of what is held, or unblocks the worker, on another thread and some time later. */
 typedef struct {
     pthread_t thread;
@@ -175,9 +183,7 @@ static inline void *let_go_later(void *context) {
     later *l = context;
     usleep(1000 * l->milliseconds);
     __atomic_store_n(&l->done, true, __ATOMIC_RELEASE);
-    faulty_behave(l->tier);
-    faulty_block(l->tier, false);
-    faulty_let_go(l->tier);
+    let_all_go(l->tier);
     return NULL;
 }
 
