@@ -32,6 +32,12 @@ extern "C" {
 
 #define PKV_CLUSTER_KEY_BYTES 32
 
+/* pkv_node_options.flags */
+#define PKV_NODE_PROMOTE 1u /**< an image that a reader takes from a slower one of `tiers` is copied to the first, whatever it evicts
+                                 there: a storage node's host memory then holds what is asked for. Copies are made in the
+                                 background, at most 64 MiB at a time, and others are not made. They belong to no namespace:
+                                 pkv_pool_clear of one leaves them */
+
 typedef struct pkv_node_options {
     size_t struct_size;
     pkv_bytes cluster_key;   /**< PKV_CLUSTER_KEY_BYTES random bytes, a secret that all nodes share; copied */
@@ -52,9 +58,11 @@ typedef struct pkv_node_options {
     uint32_t max_leases;     /**< of one reader; 0 = 65536 */
     uint64_t lease_ns;       /**< 0 = 30 seconds */
     uint64_t timeout_ns;     /**< of connecting, and of answers and reads without a time of their own; 0 = 5 seconds */
+    uint32_t flags;          /**< PKV_NODE_* */
+    uint32_t reserved;       /**< 0 */
 } pkv_node_options;
 #define PKV_NODE_OPTIONS_INIT                                                                                          \
-    {sizeof(pkv_node_options), {NULL, 0}, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, {NULL, 0}, 0, 0, 0, 0, 0}
+    {sizeof(pkv_node_options), {NULL, 0}, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, {NULL, 0}, 0, 0, 0, 0, 0, 0, 0}
 
 /** Opens a node, and begins to listen if it shall.
  *  @return PKV_OK; PKV_ERR_UNSUPPORTED without the plug-in or the provider; PKV_ERR_IO when it cannot listen, with the system's
@@ -134,8 +142,9 @@ typedef struct pkv_node_stats {
     uint64_t bytes_read;
     uint64_t late_answers;
     uint64_t reconnects;      /**< connections that ended */
+    uint64_t promoted;        /**< images copied to the first tier (PKV_NODE_PROMOTE) */
 } pkv_node_stats;
-#define PKV_NODE_STATS_INIT {sizeof(pkv_node_stats), {0}, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define PKV_NODE_STATS_INIT {sizeof(pkv_node_stats), {0}, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /** @return PKV_OK; PKV_ERR_INVALID; PKV_ERR_HANDLE. Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_node_get_stats(pkv_node *node, pkv_node_stats *stats);

@@ -78,6 +78,9 @@ pkv_status read_options(const pkv_node_options &from, NodeOptions &to) {
     to.max_leases = otherwise(from.max_leases, 65536u);
     to.lease_ns = otherwise<uint64_t>(from.lease_ns, 30'000'000'000);
     to.timeout_ns = otherwise<uint64_t>(from.timeout_ns, 5'000'000'000);
+    if ((from.flags & ~PKV_NODE_PROMOTE) != 0 || from.reserved != 0)
+        return fail(PKV_ERR_UNSUPPORTED, "flags are %#x, reserved is %u", from.flags, from.reserved);
+    to.flags = from.flags;
     return PKV_OK;
 }
 

@@ -18,6 +18,7 @@ struct Counters {
     std::atomic<uint64_t> leases{0};          ///< at present
     std::atomic<uint64_t> expired_leases{0};
     std::atomic<uint64_t> bad_messages{0};
+    std::atomic<uint64_t> promoted{0}; ///< images copied to the first tier
     // Read from others:
     std::atomic<uint64_t> reads{0};
     std::atomic<uint64_t> failed_reads{0};

@@ -245,6 +245,7 @@ void Guest::answer(uint64_t request, const Fetch &fetch) {
     run->places.places.resize(fetch.ranges.size());
     run->bytes.resize(fetch.ranges.size());
     std::vector<int8_t> where(fetch.ranges.size(), no_tier);
+    std::vector<uint64_t> whole(fetch.ranges.size(), 0); // bytes of the image, of those that are to be promoted
     std::vector<pkv_tier_key> unknown;
     std::vector<size_t> unknown_at;
     size_t room = 0;
@@ -258,6 +259,7 @@ void Guest::answer(uint64_t request, const Fetch &fetch) {
             const auto at = pins_.find(fetch.ranges[i].key);
             if (at != pins_.end()) {
                 where[i] = at->second.tier;
+                if (service_->promote && where[i] > 0 && fetch.ranges[i].offset == 0) whole[i] = at->second.bytes;
                 at->second.until_ns = monotonic_ns() + service_->lease_ns; // whoever reads renews
             } else {
                 unknown.push_back(fetch.ranges[i].key);
@@ -288,10 +290,16 @@ void Guest::answer(uint64_t request, const Fetch &fetch) {
         // The place is given back by end_fetch() or a release, never before this load has ended; no owner is needed for it.
         const std::shared_ptr<std::byte> memory(service_->exports.at(place.offset), [keep = service_](std::byte *) { (void)keep; });
         service_->tiers.begin_load(static_cast<uint32_t>(where[i]), range.key, range.offset, range.bytes, memory, fetch.urgent,
-                                   monotonic_ns() + service_->timeout_ns, [run, i, bytes = range.bytes](Request &ended) {
+                                   monotonic_ns() + service_->timeout_ns,
+                                   [run, i, bytes = range.bytes, key = range.key, promote = whole[i] == range.bytes](Request &ended) {
                                        pkv_status status = ended.status(0);
                                        if (status == PKV_OK && ended.value(0) != bytes) status = PKV_ERR_IO;
-                                       if (status != PKV_OK) run->places.places[i].status = status;
+                                       Place &to = run->places.places[i];
+                                       if (status != PKV_OK) to.status = status;
+                                       ended.tier().note_load(status, status == PKV_OK ? bytes : 0); // readers check what it is
+                                       Service &service = *run->guest->service_;
+                                       if (status == PKV_OK && promote)
+                                           service.promotion.offer(service.tiers, key, service.exports.at(to.offset), bytes, service.counters);
                                        if (run->open.fetch_sub(1, std::memory_order_acq_rel) == 1) run->guest->end_fetch(*run);
                                    });
     }

@@ -6,6 +6,7 @@
 #include "node/channel.h"
 #include "node/counters.h"
 #include "node/exports.h"
+#include "node/promotion.h"
 #include "tier/stack.h"
 
 #include <condition_variable>
@@ -24,7 +25,9 @@ struct Service {
     uint64_t lease_ns = 0;
     uint64_t timeout_ns = 0;
     uint32_t max_leases = 0; ///< of one guest: pins, and places
-    Counters *counters = nullptr;
+    bool promote = false;    ///< PKV_NODE_PROMOTE
+    Promotion promotion;
+    std::shared_ptr<Counters> counters;
 };
 
 /// What has to be equal in two nodes; PKV_ERR_MISMATCH with both sides' values.

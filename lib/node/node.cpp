@@ -60,7 +60,7 @@ pkv_status Node::open(NodeOptions options, std::shared_ptr<Node> &node) {
     hello.name = o.name;
     hello.provider = fresh->fabric_->modes().provider;
     hello.shapes = o.shapes;
-    fresh->reader_ = std::make_shared<Reader>(Reader{fresh->fabric_, hello, o.key, o.timeout_ns, &fresh->counters_});
+    fresh->reader_ = std::make_shared<Reader>(Reader{fresh->fabric_, hello, o.key, o.timeout_ns, fresh->counters_});
     fresh->remote_ = std::make_shared<RemoteTier>(fresh->fabric_, o.timeout_ns);
     fresh->tier_ = std::make_shared<Tier>(remote_ops(), new Context(fresh->remote_));
     if (!o.listen.empty()) {
@@ -71,7 +71,8 @@ pkv_status Node::open(NodeOptions options, std::shared_ptr<Node> &node) {
         service.lease_ns = o.lease_ns;
         service.timeout_ns = o.timeout_ns;
         service.max_leases = o.max_leases;
-        service.counters = &fresh->counters_;
+        service.counters = fresh->counters_;
+        service.promote = (o.flags & PKV_NODE_PROMOTE) != 0;
         std::vector<Attachment> tiers;
         for (auto &tier : o.tiers) {
             Attachment at;
@@ -141,7 +142,7 @@ void Node::accept_all() {
         }
         if (guests_.size() >= options_.max_guests) {
             ::close(socket);
-            counters_.refused.fetch_add(1, std::memory_order_relaxed);
+            counters_->refused.fetch_add(1, std::memory_order_relaxed);
             continue;
         }
         try {
@@ -156,7 +157,7 @@ void Node::accept_all() {
                     const auto guest = std::make_shared<Guest>(service_, std::move(channel));
                     guest->run(stop_);
                 } else {
-                    counters_.refused.fetch_add(1, std::memory_order_relaxed);
+                    counters_->refused.fetch_add(1, std::memory_order_relaxed);
                 }
                 over->store(true, std::memory_order_release);
             });
@@ -226,24 +227,25 @@ void Node::stats(pkv_node_stats &out) const {
     const auto get = [](const std::atomic<uint64_t> &counter) { return counter.load(std::memory_order_relaxed); };
     out = pkv_node_stats PKV_NODE_STATS_INIT;
     std::memcpy(out.provider, fabric_->modes().provider, sizeof out.provider - 1);
-    out.guests = get(counters_.guests);
-    out.accepted = get(counters_.accepted);
-    out.refused = get(counters_.refused);
-    out.lookups_served = get(counters_.lookups_served);
-    out.fetches_served = get(counters_.fetches_served);
-    out.bytes_served = get(counters_.bytes_served);
-    out.leases = get(counters_.leases);
-    out.expired_leases = get(counters_.expired_leases);
-    out.bad_messages = get(counters_.bad_messages);
+    out.guests = get(counters_->guests);
+    out.accepted = get(counters_->accepted);
+    out.refused = get(counters_->refused);
+    out.lookups_served = get(counters_->lookups_served);
+    out.fetches_served = get(counters_->fetches_served);
+    out.bytes_served = get(counters_->bytes_served);
+    out.leases = get(counters_->leases);
+    out.expired_leases = get(counters_->expired_leases);
+    out.bad_messages = get(counters_->bad_messages);
     for (const auto &peer : peers()) {
         ++out.peers;
         out.connected_peers += peer->connected();
     }
-    out.reads = get(counters_.reads);
-    out.failed_reads = get(counters_.failed_reads);
-    out.bytes_read = get(counters_.bytes_read);
-    out.late_answers = get(counters_.late_answers);
-    out.reconnects = get(counters_.reconnects);
+    out.reads = get(counters_->reads);
+    out.failed_reads = get(counters_->failed_reads);
+    out.bytes_read = get(counters_->bytes_read);
+    out.late_answers = get(counters_->late_answers);
+    out.reconnects = get(counters_->reconnects);
+    out.promoted = get(counters_->promoted);
 }
 
 } // namespace pkv::node

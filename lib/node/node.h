@@ -2,7 +2,7 @@
 // A node (node.h, public): what it serves, and from whom it reads.
 //
 //   channel.cpp   the encrypted connection;  messages.cpp, wire.h: what is said on it
-//   guest.cpp     a peer that reads from us;  exports.h: memory that it reads
+//   guest.cpp     a peer that reads from us;  exports.h: memory that it reads;  promotion.cpp: copies in the first tier
 //   peer.cpp      a peer that we read from;  remote_tier.cpp: all of them as a tier
 //   fabric.cpp    libfabric, behind the plug-in's table (fabric_table.h)
 #pragma once
@@ -37,6 +37,7 @@ struct NodeOptions {
     uint32_t max_leases = 0;
     uint64_t lease_ns = 0;
     uint64_t timeout_ns = 0;
+    uint32_t flags = 0; ///< PKV_NODE_*
 };
 
 class Node {
@@ -63,7 +64,7 @@ class Node {
     void sweep_guests(bool all);
 
     NodeOptions options_;
-    Counters counters_;
+    std::shared_ptr<Counters> counters_ = std::make_shared<Counters>(); // fetches may end after the node
     std::shared_ptr<Fabric> fabric_;
     std::shared_ptr<Reader> reader_;
     std::shared_ptr<Service> service_;

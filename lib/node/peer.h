@@ -21,7 +21,7 @@ struct Reader {
     Hello hello; ///< but for the endpoint
     ClusterKey key{};
     uint64_t timeout_ns = 0; ///< of connecting
-    Counters *counters = nullptr;
+    std::shared_ptr<Counters> counters;
 };
 
 /// A range of an image to be read into memory.

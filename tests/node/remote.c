@@ -60,6 +60,45 @@ static void blocks_of_another_node_are_matched_and_read(void **state) {
     close_pair(&p);
 }
 
+/* The images are in the slower tier only; a second reader takes them from the faster one. */
+static void images_that_are_read_are_promoted(void **state) {
+    (void)state;
+    pkv_tier *fast = host_tier(200), *slow = host_tier(200), *tiers[] = {fast, slow};
+    for (int promote = 0; promote < 2; ++promote) {
+        pkv_node_options options = node_options();
+        options.listen = "127.0.0.1:0";
+        options.tiers = tiers;
+        options.num_tiers = 2;
+        options.flags = promote ? PKV_NODE_PROMOTE : 0;
+        pkv_node *server = open_node(&options);
+        if (server == NULL) skip();
+        pkv_pool *writer = pool_on(64, slow, PKV_TIER_WRITE_BACK);
+        compute(writer, 1, tokens, tag);
+        push_down(writer);
+        end_pool(writer);
+        for (int reader = 0; reader < 2; ++reader) {
+            const uint64_t before = tier_stats(slow).bytes_loaded;
+            options = node_options();
+            pkv_node *node = open_node(&options);
+            assert_ok(pkv_node_connect(node, address_of(server).text, 5ull * one_second));
+            pkv_pool *pool = pool_on_node(64, node);
+            pkv_table *table = admit_again(pool, 1, tokens, NULL);
+            assert_ok(pkv_table_restore(table, 0, UINT64_MAX, 10ull * one_second, NULL));
+            check_rows(table, 0, tokens, tag);
+            end_table(table);
+            if (promote) soon(node_stats(server).promoted == blocks);
+            soon(node_stats(server).leases == 0);
+            assert_int_equal(tier_stats(fast).usage.images, promote ? blocks : 0);
+            assert_int_equal(tier_stats(slow).bytes_loaded - before, promote && reader == 1 ? 0 : blocks * image_bytes);
+            end_pool(pool);
+            assert_ok(pkv_node_close(node));
+        }
+        assert_ok(pkv_node_close(server));
+    }
+    assert_ok(pkv_tier_close(slow));
+    assert_ok(pkv_tier_close(fast));
+}
+
 static void what_nobody_has_is_a_miss(void **state) {
     (void)state;
     pair p;
@@ -221,6 +260,7 @@ static void options_are_checked(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_of_another_node_are_matched_and_read),
+        cmocka_unit_test(images_that_are_read_are_promoted),
         cmocka_unit_test(what_nobody_has_is_a_miss),
         cmocka_unit_test(a_node_without_peers_finds_nothing),
         cmocka_unit_test(another_cluster_key_is_refused),
