@@ -4,13 +4,15 @@
  * Each request is admitted whole, what the cache did not have is written layer by layer and committed, then K and V of
  * all its tokens and layers are gathered and compared with what they must be, and the table is destroyed: its blocks
  * stay cached until others need their pages. With tiers (--host-bytes, --file) blocks whose pages went to others come back
- * from there, also in a later run. The parts, in examples/replay/:
+ * from there, also in a later run; with nodes (--serve, --peer, --directory) in another process. The parts, in examples/replay/:
  *   trace.c, json.c   reads and checks the trace        kv.c      tokens and KV bytes in a model's stead
  *   run.c             one replay                        sweep.c   many replays without bytes, for the plot
  *   tiers.c           host memory and a file below the pool
+ *   share.c           other processes
  *   report.c, svg.c, progress.c   what is shown */
 #include "replay/report.h"
 #include "replay/run.h"
+#include "replay/share.h"
 #include "replay/svg.h"
 #include "replay/sweep.h"
 #include "replay/tiers.h"
@@ -59,6 +61,11 @@ static const char usage[] =
     "  --host-bytes N    a tier of host memory below the cache, for page images; N may end in K, M or G\n"
     "  --file FILE       a tier in a file: what an earlier run left there is found again\n"
     "  --file-bytes N    room in a new file; 0 = an existing file's own (0)\n"
+    "  --cluster-key F   a file of 32 random bytes, the secret of all nodes; needed with the options below\n"
+    "  --serve HOST:PORT other nodes read what is in the tiers here, after the replay too, until SIGTERM or SIGINT\n"
+    "  --peer HOST:PORT  another node to read from, up to 16 times\n"
+    "  --directory URL   redis://[[user]:password@]host:port[/db]: where nodes find each other; several with commas\n"
+    "  --provider NAME   of libfabric: tcp, net, shm, verbs, efa; the same in all nodes\n"
     "  --help            this text\n"
     "\n"
     "Exit status: 0; 1 for wrong bytes or a call of the library that failed; 2 for bad options, a bad trace, or a\n"
@@ -115,6 +122,11 @@ static bool parse_bytes(const char *option, const char *text, uint64_t min, uint
                        min);
 }
 
+static bool set_text(const char *option, const char *value, const char **out) {
+    *out = value;
+    return *value != '\0' || usage_error("%s: an empty value", option);
+}
+
 static bool set_option(arguments *args, const char *name, const char *value) {
     run_config *const config = &args->config;
     if (strcmp(name, "--host-bytes") == 0) return parse_bytes(name, value, 4096, &config->host_bytes);
@@ -139,14 +151,22 @@ static bool set_option(arguments *args, const char *name, const char *value) {
         if (!parse_number32(name, value, 1024, &config->head_dim)) return false;
         return config->head_dim % 4 == 0 || usage_error("%s: %s is not a multiple of 4", name, value);
     }
+    if (strcmp(name, "--cluster-key") == 0) return set_text(name, value, &config->cluster_key);
+    if (strcmp(name, "--serve") == 0) return set_text(name, value, &config->serve);
+    if (strcmp(name, "--directory") == 0) return set_text(name, value, &config->directory);
+    if (strcmp(name, "--provider") == 0) return set_text(name, value, &config->provider);
+    if (strcmp(name, "--peer") == 0) {
+        if (config->num_peers == MAX_PEERS) return usage_error("%s: more than %u", name, MAX_PEERS);
+        return set_text(name, value, &config->peers[config->num_peers++]);
+    }
     args->svg = value; /* the only other option that takes a value */
     return *value != '\0' || usage_error("%s: the file name is empty", name);
 }
 
 static bool takes_value(const char *name) {
-    static const char *const names[] = {"--capacity",   "--requests", "--last",      "--page-tokens",
-                                        "--layers",     "--heads",    "--head-dim",  "--svg",
-                                        "--host-bytes", "--file",     "--file-bytes"};
+    static const char *const names[] = {"--capacity",   "--requests", "--last",       "--page-tokens", "--layers", "--heads",
+                                        "--head-dim",   "--svg",      "--host-bytes", "--file",        "--file-bytes",
+                                        "--cluster-key", "--serve",   "--peer",       "--directory",   "--provider"};
     for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
         if (strcmp(name, names[i]) == 0) return true;
     return false;
@@ -172,6 +192,20 @@ static bool parse_option(arguments *args, int argc, char **argv, int *i) {
     return true;
 }
 
+static bool check_sharing(const run_config *config) {
+    const char *const what = config->serve != NULL       ? "--serve"
+                             : config->num_peers > 0     ? "--peer"
+                             : config->directory != NULL ? "--directory"
+                             : config->provider != NULL  ? "--provider"
+                                                         : NULL;
+    if (what != NULL && config->cluster_key == NULL) return usage_error("%s: --cluster-key is missing", what);
+    if (config->cluster_key != NULL && config->serve == NULL && config->num_peers == 0 && config->directory == NULL)
+        return usage_error("--cluster-key: neither --serve nor --peer nor --directory");
+    if (config->serve != NULL && config->host_bytes == 0 && config->file == NULL)
+        return usage_error("--serve: there is nothing to serve: neither --host-bytes nor --file");
+    return true;
+}
+
 static bool parse_arguments(arguments *args, int argc, char **argv) {
     bool options = true;
     for (int i = 1; i < argc; ++i) {
@@ -187,7 +221,8 @@ static bool parse_arguments(arguments *args, int argc, char **argv) {
     }
     if (args->help) return true;
     if (args->config.trace == NULL) return usage_error("no trace is named");
-    return args->config.file != NULL || !args->file_bytes_given || usage_error("--file-bytes: of which --file?");
+    if (args->config.file == NULL && args->file_bytes_given) return usage_error("--file-bytes: of which --file?");
+    return check_sharing(&args->config);
 }
 
 /* The sweep behind the plot, and the plot. */
@@ -216,6 +251,7 @@ static int replay_and_report(const arguments *args, const trace_totals *totals, 
         fprintf(stderr, "replay: stdout: %s\n", strerror(errno));
         return EXIT_FAILED;
     }
+    if (args->config.serve != NULL && !share_wait(result.address)) return EXIT_FAILED;
     return result.wrong_bytes > 0 ? EXIT_FAILED : EXIT_OK;
 }
 
@@ -234,7 +270,7 @@ int main(int argc, char **argv) {
     tier_set tiers;
     int status = EXIT_USAGE;
     if (tiers_open(&args.config, &tiers)) {
-        if (tiers.count > 0) args.config.tiers = &tiers;
+        if (tiers.count > 0 || tiers.node != NULL) args.config.tiers = &tiers;
         status = replay_and_report(&args, &totals, svg);
         tiers_close(&tiers);
     }

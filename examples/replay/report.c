@@ -44,7 +44,9 @@ static void print_throughput(const run_result *r) {
     row("", value, "GB a second, generated and written, or gathered and checked");
 }
 
-static bool has_tiers(const run_result *r) { return r->tiers[PLACE_HOST].exists || r->tiers[PLACE_FILE].exists; }
+static bool has_tiers(const run_result *r) {
+    return r->tiers[PLACE_HOST].exists || r->tiers[PLACE_FILE].exists || r->tiers[PLACE_REMOTE].exists;
+}
 
 /* Of all tiers together. */
 static run_tier tier_sums(const run_result *r) {
@@ -54,7 +56,8 @@ static run_tier tier_sums(const run_result *r) {
         sums.bytes_loaded += r->tiers[place].bytes_loaded;
         sums.bytes_stored += r->tiers[place].bytes_stored;
         sums.checksum_failures += r->tiers[place].checksum_failures;
-        if (r->tiers[place].exists) sums.image_bytes = r->tiers[place].image_bytes;
+        if (r->tiers[place].exists && (sums.image_bytes == 0 || r->tiers[place].images > 0))
+            sums.image_bytes = r->tiers[place].image_bytes;
     }
     return sums;
 }
@@ -74,7 +77,7 @@ static void print_place(const run_result *r, const char *name, uint64_t blocks, 
 }
 
 static void print_tiers(const run_config *config, const run_result *r) {
-    char name[48];
+    char name[96];
     const run_tier *const host = &r->tiers[PLACE_HOST], *const file = &r->tiers[PLACE_FILE];
     printf("\n  %-24s %16s %11s %11s %11s %8s %8s %6s\n", "prompts came from", "blocks", "share", "images", "evicted",
            "GiB up", "GiB down", "bad");
@@ -86,6 +89,8 @@ static void print_tiers(const run_config *config, const run_result *r) {
     (void)snprintf(name, sizeof name, "file, %.2f GiB, %s", gib(file->capacity_bytes),
                    file->engine == PKV_IO_URING ? "io_uring" : "threads");
     if (file->exists) print_place(r, name, r->place_blocks[PLACE_FILE], file);
+    (void)snprintf(name, sizeof name, "%s nodes, %s", grouped(r->connected_peers), r->provider);
+    if (r->tiers[PLACE_REMOTE].exists) print_place(r, name, r->place_blocks[PLACE_REMOTE], &r->tiers[PLACE_REMOTE]);
     print_place(r, "computed", r->blocks - r->hit_blocks, NULL);
     printf("\n");
 
@@ -100,6 +105,7 @@ static void print_tiers(const run_config *config, const run_result *r) {
     row("waited for loads", text, "seconds");
     (void)snprintf(text, sizeof text, "%.2f", r->store_seconds);
     row("waited for stores", text, "seconds, the flush at the end included");
+    if (r->address[0] != '\0') row("served at", r->address, "");
 }
 
 void report_table(const run_config *config, const run_result *r, const sweep *points) {
@@ -144,6 +150,12 @@ static void print_json_tiers(const run_config *config, const run_result *r) {
            ", \"load_seconds\": %.3f, \"store_seconds\": %.3f",
            sums.image_bytes, r->tiers[PLACE_HOST].images, r->tiers[PLACE_FILE].images, sums.bytes_loaded,
            sums.bytes_stored, r->dropped_pages, r->load_seconds, r->store_seconds);
+    if (r->tiers[PLACE_REMOTE].exists)
+        printf(", \"remote_hit_blocks\": %" PRIu64 ", \"remote_bytes_loaded\": %" PRIu64 ", \"remote_failed_loads\": %" PRIu64
+               ", \"connected_peers\": %" PRIu64,
+               r->place_blocks[PLACE_REMOTE], r->tiers[PLACE_REMOTE].bytes_loaded, r->tiers[PLACE_REMOTE].failed_loads,
+               r->connected_peers);
+    if (r->address[0] != '\0') printf(", \"address\": \"%s\"", r->address);
 }
 
 void report_json(const run_config *config, const run_result *r, const sweep *points) {

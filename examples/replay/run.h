@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define MAX_PEERS 16u
+
 typedef struct run_config {
     const char *trace;
     uint64_t capacity;     /* of the cache, in blocks of TRACE_BLOCK_TOKENS */
@@ -21,12 +23,19 @@ typedef struct run_config {
     /* tiers, all 0 without them */
     uint64_t host_bytes;
     const char *file;
-    uint64_t file_bytes;          /* 0 = as the file is */
+    uint64_t file_bytes; /* 0 = as the file is */
+    /* other processes, all NULL and 0 without them */
+    const char *cluster_key; /* a file of 32 bytes */
+    const char *serve;       /* host:port at which others take what is in the tiers */
+    const char *peers[MAX_PEERS];
+    uint32_t num_peers;
+    const char *directory;
+    const char *provider;
     const struct tier_set *tiers; /* those opened for it (tiers.h), or NULL */
 } run_config;
 
 /* Where the tokens of a prompt were found. A trace block counts for the slowest place that one of its pages came from. */
-typedef enum run_place { PLACE_POOL, PLACE_HOST, PLACE_FILE, PLACES } run_place;
+typedef enum run_place { PLACE_POOL, PLACE_HOST, PLACE_FILE, PLACE_REMOTE, PLACES } run_place;
 
 /* What became of one tier. */
 typedef struct run_tier {
@@ -39,7 +48,8 @@ typedef struct run_tier {
     uint64_t bytes_loaded;
     uint64_t bytes_stored;
     uint64_t checksum_failures;
-    int32_t engine; /* PKV_IO_* */
+    int32_t engine;        /* PKV_IO_* */
+    uint64_t failed_loads; /* other nodes: reads that gave nothing */
 } run_tier;
 
 /* Requests that are refused (larger than the whole cache) count in requests, tokens and blocks, and hit nothing. */
@@ -63,6 +73,9 @@ typedef struct run_result {
     double load_seconds;           /* of seconds: waiting for blocks from tiers */
     double store_seconds;          /* waiting until pages were stored; the flush at the end is not part of seconds */
     run_tier tiers[PLACES];
+    uint64_t connected_peers; /* other nodes that are read from */
+    char provider[64];        /* of libfabric; empty without nodes */
+    char address[280];        /* at which others find this process; empty if they do not */
 } run_result;
 
 /* K and V bytes of a token in all layers, and pages in the cache. */

@@ -2,6 +2,7 @@
 #include "tiers.h"
 
 #include "kv.h"
+#include "share.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -60,17 +61,28 @@ static bool open_file(const run_config *config, tier_set *set) {
     return add(set, PLACE_FILE, status, tier, "--file");
 }
 
+/* Serves the tiers that are open already; theirs comes last. */
+static bool open_node(const run_config *config, tier_set *set) {
+    pkv_tier *tier = NULL;
+    if (!share_open(config, set->tiers, set->count, &set->node)) return false;
+    if (config->num_peers == 0 && config->directory == NULL) return true;
+    const pkv_status status = pkv_node_tier(set->node, &tier);
+    return add(set, PLACE_REMOTE, status, tier, "--peer");
+}
+
 bool tiers_open(const run_config *config, tier_set *set) {
     memset(set, 0, sizeof *set);
-    if ((config->host_bytes == 0 || open_host(config, set)) && (config->file == NULL || open_file(config, set)))
+    if ((config->host_bytes == 0 || open_host(config, set)) && (config->file == NULL || open_file(config, set)) &&
+        (config->cluster_key == NULL || open_node(config, set)))
         return true;
     tiers_close(set);
     return false;
 }
 
 void tiers_close(tier_set *set) {
+    if (set->node != NULL) (void)pkv_node_close(set->node);
     for (uint32_t i = 0; i < set->count; ++i) (void)pkv_tier_close(set->tiers[i]);
-    set->count = 0;
+    memset(set, 0, sizeof *set);
 }
 
 void tiers_attach(const tier_set *set, pkv_tier_attachment *attachments) {
@@ -78,7 +90,7 @@ void tiers_attach(const tier_set *set, pkv_tier_attachment *attachments) {
         const pkv_tier_attachment initial = PKV_TIER_ATTACHMENT_INIT;
         attachments[i] = initial;
         attachments[i].tier = set->tiers[i];
-        attachments[i].policy = PKV_TIER_WRITE_BACK;
+        attachments[i].policy = set->places[i] == PLACE_REMOTE ? PKV_TIER_READ_ONLY : PKV_TIER_WRITE_BACK;
     }
 }
 
@@ -101,6 +113,7 @@ bool tiers_read(const tier_set *set, const run_config *config, run_result *resul
         tier->bytes_stored = stats.bytes_stored;
         tier->checksum_failures = stats.checksum_failures;
         tier->engine = stats.usage.engine;
+        tier->failed_loads = stats.failed_loads;
     }
-    return true;
+    return set->node == NULL || share_read(set->node, result);
 }

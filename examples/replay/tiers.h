@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tiers below the replay's pool: host memory, then a file that a later run finds again. */
+/* The tiers below the replay's pool: host memory, then a file that a later run finds again, then other processes' tiers. */
 #ifndef REPLAY_TIERS_H
 #define REPLAY_TIERS_H
 
@@ -9,12 +9,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TIERS_MAX 2u
+#define TIERS_MAX 3u
 
 typedef struct tier_set {
     pkv_tier *tiers[TIERS_MAX]; /* in the order in which the pool asks them */
     run_place places[TIERS_MAX];
     uint32_t count;
+    pkv_node *node; /* NULL: no other process is asked, or told anything */
 } tier_set;
 
 /* Bytes that the image of a page takes in a tier, at most. */
