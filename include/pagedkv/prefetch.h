@@ -103,9 +103,11 @@ typedef struct pkv_layer_ref {
 #define PKV_PREFETCH_MAX_BUFFERS 16
 
 /* pkv_prefetch_options.flags */
-#define PKV_PREFETCH_OFF 1u          /**< nothing is loaded before it is needed: to compare */
+#define PKV_PREFETCH_OFF 1u          /**< steps and blocks: nothing is loaded before it is needed, to compare. Prompts are loaded
+                                          all the same: that is what they are for */
 #define PKV_PREFETCH_WHOLE_LAYERS 2u /**< a step whose layers do not fit a buffer is refused by step_begin, so that every
-                                          layer comes in one range */
+                                          layer comes in one range. What tables come to need later in the step may
+                                          still come in several */
 
 typedef struct pkv_prefetch_options {
     size_t struct_size;
@@ -123,8 +125,8 @@ typedef struct pkv_prefetch_options {
     const pkv_layer_ref *layers; /**< the order in which a step goes through the layers, each once at most; NULL: all layers
                                       of group 0, then those of group 1 ... Copied */
     const uint64_t *staging_pages; /**< pages of each group, [num_groups], that the session takes from the pool as staging
-                                        memory; NULL, or 0 for a group: an eighth of its pages, at least one for each buffer.
-                                        Copied. See pkv_prefetch_stats.buffer_slices for what a buffer can hold */
+                                        memory; NULL, or 0 for a group: an eighth of its pages, at least one for each buffer: all
+                                        of a group with fewer pages than that. Copied. See pkv_prefetch_stats.buffer_slices for what a buffer can hold */
     uint32_t max_tables;     /**< tables of a step: 1 .. 65536; 0 = 256 */
     uint32_t reserved;       /**< 0 */
     uint64_t max_slices;     /**< entries of a view at most; 0 = four times the pages of the largest group, and 65536 at least */
@@ -140,7 +142,8 @@ typedef struct pkv_prefetch_options {
 /** Opens a session over a pool with tiers, and takes its staging pages. The pool stays alive as long as the session.
  *  @param options  NULL = defaults
  *  @return PKV_OK; PKV_ERR_STATE for a pool without tiers; PKV_ERR_NO_PAGES when the pool cannot give the staging pages;
- *          PKV_ERR_INVALID; PKV_ERR_LIMIT; PKV_ERR_NO_MEMORY; PKV_ERR_HANDLE
+ *          PKV_ERR_INVALID; PKV_ERR_LIMIT; PKV_ERR_NO_MEMORY; PKV_ERR_HANDLE; PKV_ERR_UNSUPPORTED for bits that this
+ *          library does not know
  *  Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_prefetch_open(pkv_pool *pool, const pkv_prefetch_options *options, pkv_prefetch **session);
 

@@ -2,24 +2,17 @@
 // Suite tier: page images to and from a file and host memory, evictions over tiers, and the restart of a file.
 // PKV_BENCH_DIR names the folder for the files (default: the current one).
 #include "bench.h"
+#include "ring.h"
 
 #include <cstring>
-#include <fcntl.h>
-#include <liburing.h>
 #include <random>
 #include <string>
-#include <sys/mman.h>
 #include <unistd.h>
 
 namespace {
 
 constexpr uint64_t page_tokens = 16;
 constexpr uint32_t depth = 32;
-
-std::string bench_file(const char *name) {
-    const char *folder = std::getenv("PKV_BENCH_DIR");
-    return std::string(folder != nullptr ? folder : ".") + "/pkv-bench-" + name;
-}
 
 /// A pool over one tier whose pages have so many bytes in so many layers, and keys for them.
 struct TieredPool {
@@ -83,65 +76,6 @@ struct TieredPool {
 
 // ---- file ----------------------------------------------------------------------------------------------------------
 
-/// The reference: reads or writes of one size, `depth` at once, with registered buffers and nothing else.
-class BareRing {
-  public:
-    BareRing(const std::string &path, uint64_t bytes) : bytes_(bytes) {
-        fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600);
-        if (fd_ < 0 || io_uring_queue_init(depth, &ring_, 0) < 0) std::abort();
-        memory_ = static_cast<char *>(mmap(nullptr, bytes * depth, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-        madvise(memory_, bytes * depth, MADV_HUGEPAGE);
-        std::memset(memory_, 1, bytes * depth);
-        std::vector<iovec> list(depth);
-        for (uint32_t i = 0; i < depth; ++i) list[i] = {memory_ + i * bytes, bytes};
-        registered_ = io_uring_register_buffers(&ring_, list.data(), depth) == 0;
-    }
-    ~BareRing() {
-        io_uring_queue_exit(&ring_);
-        munmap(memory_, bytes_ * depth);
-        close(fd_);
-    }
-    BareRing(const BareRing &) = delete;
-    BareRing &operator=(const BareRing &) = delete;
-
-    void run(bool write, const std::vector<uint64_t> &offsets) {
-        std::vector<uint32_t> free;
-        for (uint32_t i = 0; i < depth; ++i) free.push_back(i);
-        size_t next = 0, done = 0;
-        while (done < offsets.size()) {
-            while (!free.empty() && next < offsets.size()) {
-                io_uring_sqe *sqe = io_uring_get_sqe(&ring_);
-                const uint32_t slot = free.back();
-                free.pop_back();
-                char *data = memory_ + slot * bytes_;
-                const auto size = static_cast<unsigned>(bytes_);
-                if (registered_)
-                    write ? io_uring_prep_write_fixed(sqe, fd_, data, size, offsets[next], static_cast<int>(slot))
-                          : io_uring_prep_read_fixed(sqe, fd_, data, size, offsets[next], static_cast<int>(slot));
-                else
-                    write ? io_uring_prep_write(sqe, fd_, data, size, offsets[next]) : io_uring_prep_read(sqe, fd_, data, size, offsets[next]);
-                io_uring_sqe_set_data64(sqe, slot);
-                ++next;
-            }
-            io_uring_submit_and_wait(&ring_, 1);
-            io_uring_cqe *cqe = nullptr;
-            while (io_uring_peek_cqe(&ring_, &cqe) == 0) {
-                if (cqe->res != static_cast<int>(bytes_)) std::abort();
-                free.push_back(static_cast<uint32_t>(io_uring_cqe_get_data64(cqe)));
-                io_uring_cqe_seen(&ring_, cqe);
-                ++done;
-            }
-        }
-    }
-
-  private:
-    uint64_t bytes_;
-    io_uring ring_{};
-    int fd_ = -1;
-    char *memory_ = nullptr;
-    bool registered_ = false;
-};
-
 /// `ratio` = bytes of pages a second, checksums and all, to bytes of the bare loop, which moves whole images. Each slice
 /// moves `batch` images; both files lie in one folder.
 void file_move(benchmark::State &state, bool write) {
@@ -150,7 +84,7 @@ void file_move(benchmark::State &state, bool write) {
     const uint64_t image = page_bytes + 4096;
     const uint64_t images = (uint64_t{1} << 30) / image;
     const uint64_t batch = (uint64_t{64} << 20) / page_bytes;
-    const std::string path = bench_file("images"), other = bench_file("bare");
+    const std::string path = bench::file_in_folder("images"), other = bench::file_in_folder("bare");
     pkv_file_tier_options options = PKV_FILE_TIER_OPTIONS_INIT;
     options.path = path.c_str();
     options.capacity_bytes = images * image + (uint64_t{64} << 20);
@@ -160,7 +94,7 @@ void file_move(benchmark::State &state, bool write) {
     bench::check(pkv_tier_open_file(&options, &tier));
     {
         TieredPool tiered(tier, page_bytes, layers, batch, images);
-        BareRing bare(write ? other : path, image);
+        bench::BareRing bare(write ? other : path, image, depth);
         if (write && posix_fallocate(open(other.c_str(), O_RDWR | O_CLOEXEC), 0, static_cast<off_t>(images * image)) != 0) std::abort();
         if (!write)
             for (uint64_t i = 0; i + batch <= images; i += batch) tiered.store(i, batch);
@@ -298,7 +232,7 @@ BENCHMARK(alloc_over_tier)->Name("tier/alloc_write_back")->UseManualTime()->Unit
 /// Opening of a file with 1,000,000 images of 8 KiB, its records in the page cache. Takes 8 GB of disk.
 void restart(benchmark::State &state) {
     constexpr uint64_t images = 1'000'000, batch = 4096;
-    const std::string path = bench_file("restart");
+    const std::string path = bench::file_in_folder("restart");
     pkv_file_tier_options options = PKV_FILE_TIER_OPTIONS_INIT;
     options.path = path.c_str();
     options.capacity_bytes = images * 8192 + (uint64_t{64} << 20);
