@@ -102,7 +102,7 @@ bool Loader::take_arrived(Task &task) {
         ++part->busy;
         task.asks = ++part->asks;
         task.arrived = true;
-        task.head_known = !part->image->head.sums.empty();
+        task.known = part->image->head;
         task.urgent = part->urgent;
         task.tier = part->tier;
         task.home = part->image->tier;
@@ -149,7 +149,7 @@ bool Loader::take_next(Task &task) {
         const bool whole = part->layer == all_layers;
         if (!(*pool_->tiers())[static_cast<uint32_t>(tier)].tier->has_address() && part->memory == nullptr) {
             uint64_t bytes = whole ? format.image_bytes() : format.slice_stride();
-            if (!whole && image.head.sums.empty()) bytes += format.header_bytes();
+            if (!whole && image.head == nullptr) bytes += format.header_bytes();
             uint64_t &in_flight = counters_.bytes_in_flight;
             if (in_flight != 0 && in_flight + bytes > limits_.bytes_in_flight) return false;
             Staging &images = pool_->tiers()->staging();
@@ -175,7 +175,7 @@ bool Loader::take_next(Task &task) {
         ++part->busy;
         task.asks = ++part->asks;
         task.arrived = false;
-        task.head_known = !image.head.sums.empty();
+        task.known = image.head;
         task.urgent = part->urgent;
         task.tier = tier;
         task.home = image.tier;
@@ -259,7 +259,7 @@ bool Loader::ask(Task &task, int8_t tier) {
         part->asked_head = part->asked_slice = true;
         part->asked_bytes = format.image_bytes();
     } else {
-        const bool head = !task.head_known && task.head.sums.empty();
+        const bool head = task.needs_head();
         part->asked_head = head;
         part->asked_slice = !head || part->layer == 0; // the first slice lies behind the header
         if (!head) offset = format.slice_offset(part->layer);
@@ -280,6 +280,7 @@ void Loader::take_answer(Task &task) {
     if (status == PKV_OK && part.answered_bytes != part.asked_bytes) status = PKV_ERR_IO; // came short
     const bool good =
         status == PKV_OK && put_in_place(task, part.memory.get(), part.asked_head, part.asked_slice, part.asked_bytes);
+    if (status == PKV_OK && !good && !part.asked_head && is_stale(task) && ask(task, task.tier)) return;
     task.no_image = status == PKV_OK && !good;
     status = pool_->tiers()->note_load(static_cast<uint32_t>(task.tier), part.image->key, status, good, part.asked_bytes);
     if (status == PKV_OK) {
@@ -298,9 +299,17 @@ void Loader::take_answer(Task &task) {
 
 void Loader::keep_head(Task &task) {
     const Lock lock(mutex);
-    ImageHead &head = task.part->image->head;
-    if (head.sums.empty()) head = std::move(task.head);
-    task.head_known = true;
+    task.part->image->head = task.known = task.head;
+}
+
+/// A slice is not the one that a header tells of which was read before: maybe the image was stored anew since, by a pool with
+/// another order in its pages. True, once for each part: the header is to be read again.
+bool Loader::is_stale(Task &task) {
+    Part &part = *task.part;
+    if (part.layer == all_layers || part.head_again || task.known == nullptr || task.head != nullptr) return false;
+    part.head_again = true;
+    task.known = nullptr;
+    return true;
 }
 
 pkv_status Loader::load_in_place(Task &task, int8_t tier) {
@@ -313,15 +322,17 @@ pkv_status Loader::load_in_place(Task &task, int8_t tier) {
     uint64_t size = 0;
     if (bytes != nullptr) {
         const bool whole = task.part->layer == all_layers;
-        const bool head = whole || (!task.head_known && task.head.sums.empty());
         status = PKV_OK;
         if (whole) {
             size = format.image_bytes();
             good = put_in_place(task, bytes, true, true, size);
         } else {
-            size = format.slice_stride() + (head ? format.header_bytes() : 0);
-            good = (!head || put_in_place(task, bytes, true, false, format.header_bytes())) &&
-                   put_in_place(task, bytes + format.slice_offset(task.part->layer), false, true, format.slice_stride());
+            do {
+                const bool head = task.needs_head();
+                size = format.slice_stride() + (head ? format.header_bytes() : 0);
+                good = (!head || put_in_place(task, bytes, true, false, format.header_bytes())) &&
+                       put_in_place(task, bytes + format.slice_offset(task.part->layer), false, true, format.slice_stride());
+            } while (!good && is_stale(task));
         }
         // A clear, or the end of its sequence, takes images away although they are pinned: what was read may have been
         // something else in part.
@@ -350,9 +361,13 @@ bool Loader::put_in_place(Task &task, const std::byte *bytes, bool with_head, bo
         if (part.layer == all_layers) {
             good = format.unpack(bytes, size, name, memory, part.page, &why);
         } else {
-            if (with_head) good = format.read_head(bytes, name, task.head, &why);
+            if (with_head) {
+                auto head = std::make_shared<ImageHead>();
+                good = format.read_head(bytes, name, *head, &why);
+                if (good) task.head = std::move(head);
+            }
             if (good && with_slice) {
-                const ImageHead &head = task.head_known ? image.head : task.head;
+                const ImageHead &head = task.head != nullptr ? *task.head : *task.known;
                 good = format.unpack_layer(bytes + (with_head ? format.header_bytes() : 0), head, part.layer, memory, part.to_layer,
                                            part.page);
                 if (!good) why = "checksum of a slice";
@@ -373,7 +388,7 @@ void Loader::finish(Task &task) {
         --part.busy;
         part.bytes += task.loaded;
         counters_.checksum_failures += task.no_image;
-        if (!task.head.sums.empty() && part.image->head.sums.empty()) part.image->head = std::move(task.head);
+        if (task.head != nullptr) part.image->head = std::move(task.head);
         if (part.state == PartState::dropped) {
             if (task.request != nullptr && !task.request->ended()) to_cancel_.push_back(std::move(task.request));
             if (part.busy == 0) --busy_dropped_;

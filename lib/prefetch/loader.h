@@ -93,6 +93,7 @@ class Loader {
     bool ask(Task &task, int8_t tier);
     void take_answer(Task &task);
     void keep_head(Task &task) PKV_EXCLUDES(mutex);
+    static bool is_stale(Task &task);
     pkv_status load_in_place(Task &task, int8_t tier);
     /// Verifies bytes that begin at the image's header or at the slice, and writes them to the part's target.
     bool put_in_place(Task &task, const std::byte *bytes, bool with_head, bool with_slice, uint64_t size);
@@ -137,7 +138,7 @@ struct Loader::Task {
     std::shared_ptr<Part> part;
     bool arrived = false; ///< a tier has answered; else the part begins
     // Of the part, read under the lock:
-    bool head_known = false;
+    std::shared_ptr<const ImageHead> known; ///< of its image
     bool urgent = false;
     int8_t tier = no_tier;
     int8_t home = no_tier; ///< where the image is known to be
@@ -149,7 +150,9 @@ struct Loader::Task {
     bool stuck = false;               ///< there was no staging memory for it
     bool no_image = false;            ///< bytes came that were not the image
     uint64_t loaded = 0;
-    ImageHead head; ///< empty: none was read
+    std::shared_ptr<const ImageHead> head; ///< that was read
+
+    bool needs_head() const { return known == nullptr && head == nullptr; }
 };
 
 template <class Done> bool Loader::wait(uint64_t deadline_ns, Done &&done) {

@@ -27,7 +27,7 @@ struct StoredImage {
     std::vector<pkv_token> tokens; ///< of the block; empty when they are not known
 
     int8_t tier = no_tier; ///< where it was, pinned, when it was seen last
-    ImageHead head; ///< once it was loaded, it stays
+    std::shared_ptr<const ImageHead> head; ///< once it was loaded; another one takes its place when the image is stored anew
     std::shared_ptr<Part> whole; ///< the load of all of it, if there is one
     uint64_t needed = 0; ///< scratch of Blocks
     // Scratch of the pipeline.
@@ -76,6 +76,7 @@ struct Part {
     uint32_t asks = 0;                 ///< requests so far
     bool asked_head = false;           ///< it begins with the image's header
     bool asked_slice = false;          ///< it has the slice, or all of the image
+    bool head_again = false;           ///< the slice was not the one that the known header tells of: it is read anew, once
     uint64_t asked_bytes = 0;
     pkv_status answer = PKV_OK; ///< written by the tier's thread before the part arrives
     uint64_t answered_bytes = 0;

@@ -363,17 +363,6 @@ static void a_table_that_is_destroyed_in_a_step_leaves_the_others_alone(void **s
 
 /* ---- blocks that were found in tiers ---- */
 
-/* Computes tokens first ... as a sequence of its own and throws it out of the pool. */
-static void put_below(pkv_pool *pool, pkv_token first, uint64_t num_tokens, uint32_t tag) {
-    pkv_token tokens[256];
-    count_up(tokens, num_tokens, first);
-    const pkv_prompt prompt = prompt_of(tokens, num_tokens);
-    pkv_table *table = admit(pool, &prompt, NULL);
-    put_and_commit(pool, table, num_tokens, tag);
-    end_table(table);
-    push_down(pool);
-}
-
 static void blocks_that_an_admission_found_in_tiers_are_read(void **state) {
     (void)state;
     world w = world_of_layers(32, 3);

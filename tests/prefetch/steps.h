@@ -115,4 +115,15 @@ static inline bool is_quiet(pkv_prefetch *session) {
     return session_stats(session).loads == first.loads && session_stats(session).loads_in_flight == 0;
 }
 
+/* Computes tokens first ... as a sequence of its own and throws it out of the pool. */
+static inline void put_below(pkv_pool *pool, pkv_token first, uint64_t num_tokens, uint32_t tag) {
+    pkv_token tokens[256];
+    count_up(tokens, num_tokens, first);
+    const pkv_prompt prompt = prompt_of(tokens, num_tokens);
+    pkv_table *table = admit(pool, &prompt, NULL);
+    put_and_commit(pool, table, num_tokens, tag);
+    end_table(table);
+    push_down(pool);
+}
+
 #endif

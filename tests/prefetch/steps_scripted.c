@@ -311,6 +311,45 @@ static void a_load_that_failed_ahead_of_time_is_tried_again(void **state) {
     end_scripted(&s);
 }
 
+/* Another pool, with another order in its pages, stores the images anew while a session knows their old headers. */
+static void images_that_are_stored_anew_in_another_order_are_read_anew(void **state) {
+    (void)state;
+    enum { layers = 8, tokens = 4 * tiered_page_tokens };
+    for (int copies = 0; copies < 2; ++copies) {
+        faulty *f = copies ? faulty_open() : NULL;
+        pkv_tier *tier = copies ? f->tier : host_tier(400);
+        pkv_group_options group = layers_group(24, layers);
+        group.layout = PKV_LAYOUT_NHD;
+        pkv_pool *pool = pool_of_groups(&group, 1, tier);
+        group.layout = PKV_LAYOUT_HND;
+        pkv_pool *other = pool_of_groups(&group, 1, tier);
+        const uint32_t tag = 7;
+        const uint64_t count = tokens;
+        put_below(pool, 1, tokens, tag);
+        pkv_table *table = admit_again(pool, 1, tokens, NULL);
+        const pkv_prefetch_options options = with_buffers(2, 0);
+        pkv_prefetch *session = open_session(pool, &options);
+        assert_ok(pkv_prefetch_step_begin(session, 1, &table, NULL, NULL));
+        check_layers(session, 0, 1, 1, &tag, &count);
+        eventually(is_quiet(session));
+        assert_ok(pkv_pool_clear(pool, NULL, NULL));
+        put_below(other, 1, tokens, tag);
+        check_layers(session, 1, layers, 1, &tag, &count);
+        assert_ok(pkv_prefetch_step_end(session, NULL));
+        assert_int_equal(session_stats(session).failed, 0);
+        assert_int_equal(session_stats(session).checksum_failures, 0);
+        check_session(session);
+        assert_ok(pkv_prefetch_close(session, NULL));
+        end_table(table);
+        end_pool(other);
+        end_pool(pool);
+        if (copies)
+            faulty_end(f);
+        else
+            assert_ok(pkv_tier_close(tier));
+    }
+}
+
 static void a_cancel_in_a_step_leaves_acquired_views_alone(void **state) {
     (void)state;
     scripted s = make_scripted(4, NULL);
@@ -385,6 +424,7 @@ int main(void) {
         cmocka_unit_test(a_slice_that_cannot_be_read_loses_its_table),
         cmocka_unit_test(a_load_that_takes_too_long_fails_and_may_come_later),
         cmocka_unit_test(a_load_that_failed_ahead_of_time_is_tried_again),
+        cmocka_unit_test(images_that_are_stored_anew_in_another_order_are_read_anew),
         cmocka_unit_test(a_cancel_in_a_step_leaves_acquired_views_alone),
         cmocka_unit_test(a_cancel_ends_loads_that_are_held),
         cmocka_unit_test(a_session_may_be_closed_in_a_step_with_loads_under_way),
