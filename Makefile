@@ -2,7 +2,9 @@
 # Build, test and install libpagedkv. `make help` lists the targets.
 #
 # Variables that are meant to be set: CC CXX CFLAGS CXXFLAGS LDFLAGS; WERROR=1 (warnings are errors); V=1 (show the
-# commands); SUITE=folder (check, bench); JOBS=n (parallel jobs; -jn wins); PREFIX LIBDIR INCLUDEDIR DESTDIR (install).
+# commands); SUITE=folder (check, bench); JOBS=n (parallel jobs; -jn wins); PREFIX LIBDIR INCLUDEDIR DESTDIR (install);
+# CUDA_HOME (where bin/nvcc is; by default nvcc is looked for in PATH and in /usr/local/cuda), CUDA_ARCHS='90' (the devices
+# that are built for; all by default).
 
 .DEFAULT_GOAL := lib
 .SUFFIXES:
@@ -40,11 +42,18 @@ VARIANT ?= release
 obj := build/obj/$(VARIANT)
 out := $(if $(filter release,$(VARIANT)),build,build/$(VARIANT))
 
-# lib/tensor/cuda and lib/fabric are for plug-ins with libraries of their own.
-lib_sources := $(filter-out lib/tensor/cuda/% lib/fabric/%,$(sort $(wildcard lib/*/*.cpp lib/*/*/*.cpp)))
+# lib/tensor/cuda, lib/fabric and lib/redis are for plug-ins with libraries of their own.
+lib_sources := $(filter-out lib/tensor/cuda/% lib/fabric/% lib/redis/%,$(sort $(wildcard lib/*/*.cpp lib/*/*/*.cpp)))
 lib_objects := $(lib_sources:%=$(obj)/%.o)
+# The kernels' bodies on the host: for tests (lib/tensor/cuda/emulated.h).
+emulated_objects := $(patsubst %,$(obj)/%.o,$(sort $(wildcard lib/tensor/cuda/emulated.cpp lib/tensor/cuda/plan*.cpp)))
+cuda_sources := $(filter-out lib/tensor/cuda/emulated.cpp,$(sort $(wildcard lib/tensor/cuda/*.cpp)))
+cuda_kernels := $(sort $(wildcard lib/tensor/cuda/*.cu))
+cuda_obj := build/obj/nvcc
+cuda_objects := $(cuda_sources:%=$(obj)/%.o) $(cuda_kernels:%=$(cuda_obj)/%.o)
 fabric_sources := $(sort $(wildcard lib/fabric/*.cpp))
 fabric_objects := $(fabric_sources:%=$(obj)/%.o)
+redis_objects := $(patsubst %,$(obj)/%.o,$(sort $(wildcard lib/redis/*.cpp)))
 shared := $(out)/lib/libpagedkv.so.$(version)
 static := $(out)/lib/libpagedkv.a
 headers := $(sort $(wildcard include/pagedkv/*.h))
@@ -58,11 +67,11 @@ bench_objects := $(patsubst %,$(obj)/%.o,$(sort $(wildcard tests/bench/*.cpp)))
 support_objects := $(patsubst %,$(obj)/%.o,$(sort $(wildcard tests/support/*.c)))
 
 # A test is a C program, tests/<folder>/<name>.c, or a script, tests/<folder>/<name>.sh. tests/static is for
-# check-static. Of the scripts only those of the examples say something about a variant, and nothing about tsan's: the
+# check-static, tests/gpu for check-gpu and bench-gpu. Of the scripts only those of the examples say something about a variant, and nothing about tsan's: the
 # examples have one thread.
 SUITE ?=
 suite := $(or $(SUITE),*)
-no_tests := tests/support/% tests/bench/% tests/static/%
+no_tests := tests/support/% tests/bench/% tests/static/% tests/gpu/%
 test_sources := $(filter-out $(no_tests),$(sort $(wildcard tests/$(suite)/*.c)))
 test_programs := $(test_sources:tests/%.c=$(out)/tests/%)
 test_scripts := $(filter-out $(no_tests),$(sort $(wildcard tests/$(suite)/*.sh)))
@@ -85,11 +94,33 @@ PKG_CONFIG ?= pkg-config
 pkg = $(shell $(PKG_CONFIG) $(1) 2>/dev/null)
 lib_cflags := $(call pkg,--cflags libxxhash libsodium liburing)
 lib_libs := $(or $(call pkg,--libs libsodium liburing),-lsodium -luring)
-# The plug-in for remote nodes is built where libfabric is. libfabric knows nothing of sanitizers: they are for the rest.
-has_fabric := $(if $(filter release,$(VARIANT)),$(shell $(PKG_CONFIG) --exists 'libfabric >= 1.17' 2>/dev/null && echo yes))
+# The plug-in for remote nodes is built where libfabric is. Its tests have a libfabric of their own besides.
+has_fabric := $(shell $(PKG_CONFIG) --exists 'libfabric >= 1.17' 2>/dev/null && echo yes)
 fabric_cflags := $(call pkg,--cflags libfabric)
 fabric_libs := $(call pkg,--libs libfabric)
 plugin := $(if $(has_fabric),$(out)/lib/pagedkv/libpagedkv-fabric.so)
+fake_objects := $(patsubst %,$(obj)/%.o,$(sort $(wildcard tests/fabric/fake/*.c)))
+fabric_tests := $(if $(and $(has_fabric),$(filter * fabric,$(suite))),$(out)/tests/fabric/libfake-fabric.so)
+# The plug-in for CUDA devices is built where nvcc is, for the devices of this list that it knows, and for later ones as PTX.
+# Its kernels are the same in every variant.
+cuda_home := $(or $(CUDA_HOME),$(patsubst %/bin/nvcc,%,$(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin/nvcc))))
+NVCC ?= $(cuda_home)/bin/nvcc
+has_cuda := $(if $(cuda_home),$(shell [ -x '$(cuda_home)/bin/nvcc' ] && echo yes))
+cuda_known := $(if $(has_cuda),$(patsubst sm_%,%,$(shell $(NVCC) --list-gpu-code 2>/dev/null)))
+CUDA_ARCHS ?= $(filter $(cuda_known),75 80 86 89 90 100 120)
+cuda_codes = $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
+             $(foreach arch,$(lastword $(filter 75 80 86 89 90,$(CUDA_ARCHS))) $(lastword $(CUDA_ARCHS)),-gencode arch=compute_$(arch),code=compute_$(arch))
+cuda_cflags := $(if $(has_cuda),-isystem $(cuda_home)/include)
+cuda_libs := $(firstword $(wildcard $(cuda_home)/lib64/libcudart_static.a $(cuda_home)/lib/libcudart_static.a)) -ldl -lrt
+cuda_plugin_name := libpagedkv-cuda.so
+cuda_plugin := $(if $(has_cuda),$(out)/lib/pagedkv/$(cuda_plugin_name))
+# The plug-in for directories is built where hiredis is, with TLS where hiredis has it.
+has_hiredis := $(shell $(PKG_CONFIG) --exists hiredis 2>/dev/null && echo yes)
+has_hiredis_ssl := $(if $(has_hiredis),$(shell $(PKG_CONFIG) --exists hiredis_ssl openssl 2>/dev/null && echo yes))
+hiredis_packages := hiredis $(if $(has_hiredis_ssl),hiredis_ssl openssl)
+hiredis_cflags := $(call pkg,--cflags $(hiredis_packages)) -DPKV_REDIS_TLS=$(if $(has_hiredis_ssl),1,0)
+hiredis_libs := $(call pkg,--libs $(hiredis_packages))
+redis_plugin := $(if $(has_hiredis),$(out)/lib/pagedkv/libpagedkv-redis.so)
 test_cflags = $(call pkg,--cflags cmocka)
 test_libs = $(or $(call pkg,--libs cmocka),-lcmocka)
 bench_cflags = $(call pkg,--cflags benchmark)
@@ -106,24 +137,38 @@ test_flags = -std=c11 -D_GNU_SOURCE $(common_flags) -Iinclude -Itests $(test_cfl
 example_flags = -std=c99 -pedantic $(common_flags) -Iinclude $(CPPFLAGS) $(CFLAGS)
 shared_flags := -shared -Wl,-soname,$(soname) -Wl,--version-script,lib/pagedkv.map -Wl,-z,relro,-z,now
 plugin_flags := -shared -Wl,-soname,libpagedkv-fabric.so -Wl,--version-script,lib/fabric/plugin.map -Wl,-z,relro,-z,now
+redis_plugin_flags := -shared -Wl,-soname,libpagedkv-redis.so -Wl,--version-script,lib/redis/plugin.map -Wl,-z,relro,-z,now
+cuda_plugin_flags := -shared -Wl,-soname,$(cuda_plugin_name) -Wl,--version-script,lib/tensor/cuda/plugin.map -Wl,-z,relro,-z,now
+nvcc_flags = -std=c++17 -O3 -Xfatbin=-compress-all -Xcompiler -fPIC,-fvisibility=hidden -Iinclude -Ilib
 ifeq ($(VARIANT),release)
 shared_flags += -Wl,--no-undefined
+redis_plugin_flags += -Wl,--no-undefined
 plugin_flags += -Wl,--no-undefined
+cuda_plugin_flags += -Wl,--no-undefined
 endif
 
 # Objects are made anew when a compiler or a flag changes, and the library when a source is removed.
 compile_stamp := $(obj)/compile
 link_stamp := $(obj)/link
+hiredis_stamp := $(obj)/hiredis
 compile_text = $(CC) $(CXX) $(variant_flags) $(warnings) $(lib_cflags) $(CPPFLAGS) $(CFLAGS) $(CXXFLAGS)
-link_text = $(LDFLAGS) $(lib_libs) $(lib_objects) $(fabric_libs) $(fabric_objects)
+link_text = $(LDFLAGS) $(lib_libs) $(lib_objects) $(fabric_libs) $(fabric_objects) $(cuda_libs) $(cuda_objects) $(hiredis_libs) $(redis_objects)
+nvcc_stamp := $(cuda_obj)/compile
+nvcc_text = $(NVCC) $(nvcc_flags) $(cuda_codes)
 
 # ---- library ---------------------------------------------------------------------------------------------------------
 
-## lib: the shared and the static library, in build/lib, and the plug-in for remote nodes (the default)
+## lib: the shared and the static library, in build/lib, and the plug-ins for remote nodes and for CUDA (the default)
 .PHONY: lib
-lib: $(shared) $(static) $(plugin)
-ifeq ($(plugin)$(filter-out release,$(VARIANT)),)
+lib: $(shared) $(static) $(plugin) $(cuda_plugin) $(redis_plugin)
+ifeq ($(plugin),)
 	@echo "  SKIP  libpagedkv-fabric.so: libfabric 1.17 or later is not installed, so there are no remote nodes"
+endif
+ifndef redis_plugin
+	@echo "  SKIP  libpagedkv-redis.so: hiredis is not installed, so nodes find each other by address only"
+endif
+ifeq ($(cuda_plugin),)
+	@echo "  SKIP  $(cuda_plugin_name): there is no nvcc in CUDA_HOME or PATH, so there are no CUDA devices"
 endif
 
 $(shared): $(lib_objects) lib/pagedkv.map $(link_stamp)
@@ -144,14 +189,33 @@ $(out)/lib/pagedkv/libpagedkv-fabric.so: $(fabric_objects) lib/fabric/plugin.map
 	@echo "  LINK  $@"
 	$(Q)$(CXX) $(variant_flags) -pthread $(plugin_flags) $(LDFLAGS) -o $@ $(fabric_objects) $(fabric_libs)
 
+$(out)/lib/pagedkv/$(cuda_plugin_name): $(cuda_objects) lib/tensor/cuda/plugin.map $(link_stamp)
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CXX) $(variant_flags) -pthread $(cuda_plugin_flags) $(LDFLAGS) -o $@ $(cuda_objects) $(cuda_libs)
+
+$(cuda_obj)/%.cu.o: %.cu $(nvcc_stamp)
+	@mkdir -p $(@D)
+	@echo "  NVCC  $<"
+	$(Q)$(NVCC) $(nvcc_flags) $(cuda_codes) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
+$(obj)/lib/tensor/cuda/%.cpp.o: private lib_cflags += $(cuda_cflags)
+
+$(out)/lib/pagedkv/libpagedkv-redis.so: $(redis_objects) lib/redis/plugin.map $(link_stamp)
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CXX) $(variant_flags) -pthread $(redis_plugin_flags) $(LDFLAGS) -o $@ $(redis_objects) $(hiredis_libs)
+
 $(obj)/lib/fabric/%.cpp.o: private lib_cflags += $(fabric_cflags)
+$(obj)/lib/redis/%.cpp.o: private lib_cflags += $(hiredis_cflags)
+$(redis_objects): $(hiredis_stamp)
 
 $(obj)/%.cpp.o: %.cpp $(compile_stamp)
 	@mkdir -p $(@D)
 	@echo "  CXX   $<"
 	$(Q)$(CXX) $(cxx_flags) -c -o $@ $<
 
-$(obj)/tests/bench/%.cpp.o: private lib_cflags += $(bench_cflags)
+$(obj)/tests/bench/%.cpp.o: private lib_cflags += $(bench_cflags) $(fabric_cflags)
 
 $(obj)/tests/%.c.o: tests/%.c $(compile_stamp)
 	@mkdir -p $(@D)
@@ -174,8 +238,13 @@ $(compile_stamp): force
 	$(call stamp,$(strip $(compile_text)))
 $(link_stamp): force
 	$(call stamp,$(strip $(link_text)))
+$(hiredis_stamp): force
+	$(call stamp,$(strip $(hiredis_cflags)))
+$(nvcc_stamp): force
+	$(call stamp,$(strip $(nvcc_text)))
 
--include $(lib_objects:.o=.d) $(fabric_objects:.o=.d) $(support_objects:.o=.d) $(bench_objects:.o=.d) $(wildcard $(obj)/tests/*/*.d) \
+-include $(lib_objects:.o=.d) $(emulated_objects:.o=.d) $(cuda_objects:.o=.d) $(fabric_objects:.o=.d) $(redis_objects:.o=.d) $(support_objects:.o=.d) $(bench_objects:.o=.d) \
+         $(fake_objects:.o=.d) $(wildcard $(obj)/tests/*/*.d) \
          $(wildcard $(obj)/examples/*.d $(obj)/examples/*/*.d)
 
 # ---- programs --------------------------------------------------------------------------------------------------------
@@ -198,6 +267,46 @@ $(out)/tests/%: $(obj)/tests/%.c.o $(support_objects) $(shared)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(variant_flags) -pthread $(LDFLAGS) -o $@ $< $(support_objects) $(shared) \
 	  -Wl,-rpath,'$$ORIGIN/../../lib' $(test_libs) -lm
+
+$(out)/tests/tensor/cuda_%: $(obj)/tests/tensor/cuda_%.c.o $(emulated_objects) $(support_objects) $(shared)
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CXX) $(variant_flags) -pthread $(LDFLAGS) -o $@ $< $(emulated_objects) $(support_objects) $(shared) \
+	  -Wl,-rpath,'$$ORIGIN/../../lib' $(test_libs) -lm
+
+# Programs for a machine with a GPU: the suites of the emulated kernels, on the device, and those for devices alone.
+gpu_suites := $(patsubst %,$(out)/tests/gpu/%,rows convert pages)
+gpu_tests := $(patsubst tests/%.c,$(out)/tests/%,$(filter-out tests/gpu/device.c,$(sort $(wildcard tests/gpu/*.c))))
+gpu_programs := $(if $(has_cuda),$(gpu_suites) $(gpu_tests) $(out)/tests/gpu/bench)
+gpu_support := $(obj)/tests/gpu/device.c.o $(cuda_obj)/tests/gpu/kernels.cu.o $(support_objects)
+link_gpu = $(Q)$(CXX) $(variant_flags) -pthread $(LDFLAGS) -o $@ $(filter %.o,$^) $(shared) -Wl,-rpath,'$$ORIGIN/../../lib' \
+           $(test_libs) $(cuda_libs) -lm
+
+$(gpu_suites): $(out)/tests/gpu/%: $(obj)/tests/tensor/cuda_%.c.o $(obj)/tests/gpu/on_device.cpp.o $(gpu_support) $(shared)
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(link_gpu)
+
+$(gpu_tests): $(out)/tests/gpu/%: $(obj)/tests/gpu/%.c.o $(gpu_support) $(shared)
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(link_gpu)
+
+$(out)/tests/gpu/bench: $(obj)/tests/gpu/bench.cpp.o $(gpu_support) $(shared)
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(link_gpu)
+
+$(obj)/tests/gpu/%.c.o: private test_cflags += -Ilib $(cuda_cflags)
+$(obj)/tests/gpu/%.cpp.o: private lib_cflags += -Itests $(cuda_cflags) $(call pkg,--cflags cmocka)
+
+$(out)/tests/fabric/libfake-fabric.so: $(fake_objects)
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(variant_flags) -pthread -shared $(LDFLAGS) -o $@ $(fake_objects)
+
+$(obj)/tests/tensor/cuda_%.c.o: private test_cflags += -Ilib
+$(obj)/tests/fabric/fake/%.c.o: private test_cflags += $(fabric_cflags)
 
 ## bench-binary: the benchmarks, as one program: build/bin/pkv-bench
 .PHONY: bench-binary
@@ -236,7 +345,7 @@ run_tests := CC='$(CC)' CXX='$(CXX)' MAKE='$(MAKE)' BUILD='$(abspath $(out))' VA
 
 ## check: build everything and run the tests; SUITE=prefix runs those of one folder of tests/
 .PHONY: check
-check: lib examples $(test_programs)
+check: lib examples $(test_programs) $(fabric_tests)
 	@$(run_tests) $(test_programs) $(test_scripts)
 
 ## check-asan: the tests with AddressSanitizer and leak detection
@@ -251,24 +360,42 @@ valgrind := valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=
 
 ## check-valgrind: the test programs under valgrind's memcheck (slow)
 .PHONY: check-valgrind
-check-valgrind: lib $(test_programs)
+check-valgrind: lib $(test_programs) $(fabric_tests)
 	@TEST_TIMEOUT=3000 TEST_WRAPPER='$(valgrind)' $(run_tests) $(test_programs)
 
 ## check-long: the tests with their long runs (shadow models with many more steps and seeds)
 .PHONY: check-long
-check-long: lib examples $(test_programs)
+check-long: lib examples $(test_programs) $(fabric_tests)
 	@PKV_TEST_LONG=1 TEST_TIMEOUT=7200 $(run_tests) $(test_programs) $(test_scripts)
+
+## check-gpu: the tests for a machine with a GPU, also under compute-sanitizer; elsewhere they are built, and say why not
+## bench-gpu: what the device's functions do beside what the device can do; tests/gpu/run.sh runs both within ten minutes
+.PHONY: check-gpu bench-gpu
+check-gpu bench-gpu: lib $(gpu_programs)
+	@BUILD='$(abspath $(out))' CUDA_HOME='$(cuda_home)' tests/gpu/run.sh $(if $(filter check-gpu,$@),check sanitize,bench peers)
 
 ## check-static: without running the library: lock annotations (clang), headers in C and C++, include arrows
 .PHONY: check-static
 check-static:
 	@$(run_tests) $(sort $(wildcard tests/static/*.sh)) tests/abi/headers.sh tests/abi/includes.sh
 
+## cuda-report: registers of the CUDA kernels on each device, and how wide their accesses are; nothing may spill
+.PHONY: cuda-report
+cuda-report:
+	@NVCC='$(NVCC)' CUDA_ARCHS='$(CUDA_ARCHS)' tests/static/cuda_kernels.sh --report
+
 ## format: clang-format over the sources (the public headers are set by hand)
 .PHONY: format
 format:
 	clang-format -i $(wildcard lib/*/*.h lib/*/*.cpp lib/*/*/*.h lib/*/*/*.cpp examples/*.[ch] \
 	  examples/*/*.[ch] tests/*/*.[ch] tests/*/*.cpp)
+
+# ---- bindings --------------------------------------------------------------------------------------------------------
+
+## bindings: what the bindings are made of, in build/bindings; languages without a toolchain are skipped
+## check-bindings: their tests (part of check)
+## install-bindings: installs them, each as its language does (PREFIX and DESTDIR as for install)
+include bindings/bindings.mk
 
 # ---- install ---------------------------------------------------------------------------------------------------------
 
@@ -287,9 +414,9 @@ install: lib
 	$(INSTALL) -m 644 $(static) '$(DESTDIR)$(LIBDIR)/'
 	ln -sf $(notdir $(shared)) '$(DESTDIR)$(LIBDIR)/$(soname)'
 	ln -sf $(soname) '$(DESTDIR)$(LIBDIR)/libpagedkv.so'
-ifneq ($(plugin),)
+ifneq ($(plugin)$(redis_plugin)$(cuda_plugin),)
 	$(INSTALL) -d '$(DESTDIR)$(LIBDIR)/pagedkv'
-	$(INSTALL) -m 755 $(plugin) '$(DESTDIR)$(LIBDIR)/pagedkv/'
+	$(INSTALL) -m 755 $(plugin) $(redis_plugin) $(cuda_plugin) '$(DESTDIR)$(LIBDIR)/pagedkv/'
 endif
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|' \
 	  -e 's|@INCLUDEDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(INCLUDEDIR))|' -e 's|@VERSION@|$(version)|' \
@@ -304,7 +431,8 @@ uninstall:
 	@rmdir '$(DESTDIR)$(INCLUDEDIR)/pagedkv' 2>/dev/null || true
 	rm -f '$(DESTDIR)$(LIBDIR)/$(notdir $(shared))' '$(DESTDIR)$(LIBDIR)/$(soname)' \
 	  '$(DESTDIR)$(LIBDIR)/libpagedkv.so' '$(DESTDIR)$(LIBDIR)/libpagedkv.a' '$(DESTDIR)$(PKGCONFIGDIR)/pagedkv.pc'
-	rm -f '$(DESTDIR)$(LIBDIR)/pagedkv/libpagedkv-fabric.so'
+	rm -f '$(DESTDIR)$(LIBDIR)/pagedkv/libpagedkv-fabric.so' '$(DESTDIR)$(LIBDIR)/pagedkv/libpagedkv-redis.so' \
+	  '$(DESTDIR)$(LIBDIR)/pagedkv/$(cuda_plugin_name)'
 	@rmdir '$(DESTDIR)$(LIBDIR)/pagedkv' 2>/dev/null || true
 
 # ---- the rest --------------------------------------------------------------------------------------------------------

@@ -15,14 +15,27 @@
  *  An image that is found is leased to the reader: it stays for that long. A lease that ends, a peer that dies, bytes that do
  *  not arrive in time or are not the image: each is a miss, and counted. No call waits longer than the times given here.
  *
+ *  Nodes find each other through a directory, if they are given one: Redis or Valkey servers, each of which knows of a part of all
+ *  images. A node that listens writes there where it is (pkv_node_options.heartbeat_ns) and which images its tiers have
+ *  (entry_ttl_ns), as they come and go, and takes it back when it is closed. A lookup in the node's tier asks the directory who has
+ *  the images, in one round trip, and connects to those nodes. A server that is down, stopped or full of rubbish costs hits, and
+ *  nothing else: no wait for it is longer than half of the lookup's time or half a second; nothing that it says is believed:
+ *  addresses are proven under the cluster key, nodes show that they have it, and what they have they are asked themselves. The
+ *  names of entries are keyed digests: who reads the server learns how many images there are, not what they are of. The servers
+ *  need no persistence. They are Redis or Valkey 5 or later, each by itself (not of a Redis Cluster); what a user of theirs needs to
+ *  be allowed is AUTH, SELECT, PING, MULTI, EXEC, SET, DEL, GETRANGE, ZADD, ZREM, ZREMRANGEBYSCORE, ZREVRANGE and PEXPIRE on
+ *  names that begin with directory_prefix.
+ *
  *  libfabric sits in a plug-in, libpagedkv-fabric.so, in the folder pagedkv/ beside the library (or PKV_PLUGIN_DIR); it is
- *  loaded when the first node is opened. Without it pkv_node_open gives PKV_ERR_UNSUPPORTED with the reason.
+ *  loaded when the first node is opened. Without it pkv_node_open gives PKV_ERR_UNSUPPORTED with the reason; so it does for a node
+ *  with a directory without libpagedkv-redis.so, which has hiredis in it.
  *
  *  Thread-safety: every call here, from any thread. */
 #ifndef PAGEDKV_NODE_H
 #define PAGEDKV_NODE_H
 
 #include <pagedkv/pool.h>
+#include <pagedkv/table.h>
 #include <pagedkv/tier.h>
 #include <pagedkv/types.h>
 
@@ -59,14 +72,26 @@ typedef struct pkv_node_options {
     uint64_t lease_ns;       /**< 0 = 30 seconds */
     uint64_t timeout_ns;     /**< of connecting, and of answers and reads without a time of their own; 0 = 5 seconds */
     uint32_t flags;          /**< PKV_NODE_* */
-    uint32_t reserved;       /**< 0 */
+    uint32_t directory_peers; /**< nodes found through the directory that it is connected to, at most; 0 = 64 */
+    const char *directory;   /**< servers, all nodes the same: "redis://[[user]:password@]host[:port][/database]", several with
+                                  commas between (up to 16); rediss:// with TLS. NULL: none, peers are named by
+                                  pkv_node_connect */
+    const char *advertise;   /**< "host:port", the address that the directory gives to others, port 0 = that of `listen`; a name is
+                                  resolved once, here. NULL = the address of `listen`, which must not be a wildcard then */
+    const char *directory_prefix; /**< of names in the directory, up to 64 letters, digits and . _ - : (for access rules of the
+                                  server; clusters and models are kept apart in any case); NULL = "pkv" */
+    uint64_t heartbeat_ns;   /**< how often the address is written to the directory, where it stays for three times as long;
+                                  1 ms .. 1 hour; 0 = 5 seconds */
+    uint64_t entry_ttl_ns;   /**< how long the directory keeps the word that a node has an image; a node renews it three times within
+                                  that; 1 ms .. 30 days; 0 = 10 minutes. Clocks of nodes must not differ by more */
 } pkv_node_options;
 #define PKV_NODE_OPTIONS_INIT                                                                                          \
-    {sizeof(pkv_node_options), {NULL, 0}, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, {NULL, 0}, 0, 0, 0, 0, 0, 0, 0}
+    {sizeof(pkv_node_options), {NULL, 0}, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, {NULL, 0}, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, \
+     NULL, 0, 0}
 
-/** Opens a node, and begins to listen if it shall.
- *  @return PKV_OK; PKV_ERR_UNSUPPORTED without the plug-in or the provider; PKV_ERR_IO when it cannot listen, with the system's
- *          reason; PKV_ERR_INVALID; PKV_ERR_LIMIT (memory that the system does not let be locked, too); PKV_ERR_NO_MEMORY;
+/** Opens a node, and begins to listen if it shall. Servers of a directory are connected to in the background, and may come later.
+ *  @return PKV_OK; PKV_ERR_UNSUPPORTED without a plug-in, the provider, or TLS for a directory; PKV_ERR_IO when it cannot listen,
+ *          with the system's reason; PKV_ERR_INVALID; PKV_ERR_LIMIT (memory that the system does not let be locked, too); PKV_ERR_NO_MEMORY;
  *          PKV_ERR_HANDLE
  *  Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_node_open(const pkv_node_options *options, pkv_node **node);
@@ -90,12 +115,14 @@ PKV_API pkv_status pkv_node_address(pkv_node *node, char *buffer, uint64_t capac
  *  @param address     "host:port"
  *  @param timeout_ns  longest wait for the first connection; 0 = do not wait
  *  @return PKV_OK; PKV_ERR_TIMEOUT (it is still being tried); PKV_ERR_MISMATCH when the other side refused, or is another
- *          model, geometry, protocol or cluster (the peer is not kept); PKV_ERR_STATE when it is a peer already;
+ *          model, geometry, protocol or cluster (the peer is not kept); PKV_ERR_STATE when it is a peer already (one that the
+ *          directory has led to stays from now on, and gives PKV_OK);
  *          PKV_ERR_INVALID; PKV_ERR_LIMIT at 1024 peers; PKV_ERR_HANDLE
  *  Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_node_connect(pkv_node *node, const char *address, uint64_t timeout_ns);
 
-/** Removes a node to read from. @return PKV_OK; PKV_ERR_NOT_FOUND; PKV_ERR_HANDLE. Thread-safe. Since 0.1. */
+/** Removes a node to read from; a directory may lead to it again. @return PKV_OK; PKV_ERR_NOT_FOUND; PKV_ERR_HANDLE. Thread-safe.
+ *  Since 0.1. */
 PKV_API pkv_status pkv_node_disconnect(pkv_node *node, const char *address);
 
 /** The images of the nodes it reads from, as a tier; the same one at each call, with a handle to be closed for each.
@@ -113,7 +140,7 @@ typedef struct pkv_node_peer {
 } pkv_node_peer;
 #define PKV_NODE_PEER_INIT {sizeof(pkv_node_peer), {0}, {0}, 0, 0}
 
-/** The nodes it reads from.
+/** The nodes it reads from, those that a directory has led to included.
  *  @param peers     out; the first one's struct_size is the distance between elements
  *  @param capacity  entries at peers; 0 asks for the number only
  *  @param count     out
@@ -143,11 +170,176 @@ typedef struct pkv_node_stats {
     uint64_t late_answers;
     uint64_t reconnects;      /**< connections that ended */
     uint64_t promoted;        /**< images copied to the first tier (PKV_NODE_PROMOTE) */
+    /* sequences handed over */
+    uint64_t open_offers;         /**< gauge */
+    uint64_t offers;              /**< made */
+    uint64_t expired_offers;
+    uint64_t pulls_served;        /**< of our offers, to the end */
+    uint64_t failed_pulls_served; /**< that ended before */
+    uint64_t handed_bytes;        /**< of sequences, put where pullers read them */
+    uint64_t pulls;               /**< of ours, that ended well */
+    uint64_t failed_pulls;        /**< cancelled ones, too */
+    uint64_t pulled_bytes;        /**< of rows, checked and written into pages */
+    /* the directory; all 0 without one */
+    uint64_t directory_endpoints;    /**< gauge: servers */
+    uint64_t directory_endpoints_up; /**< gauge: of them connected */
+    uint64_t directory_peers;        /**< gauge: of `peers`, those that it has led to */
+    uint64_t directory_lookups;      /**< images asked for */
+    uint64_t directory_hits;         /**< of them, those of which it named another node */
+    uint64_t directory_failures;     /**< of them, those of which nothing was heard in time; entries that it refused */
+    uint64_t directory_published;    /**< entries written, renewals too */
+    uint64_t directory_dropped;      /**< changes of tiers that came faster than they could be written: made up for by the next
+                                          renewal */
+    uint64_t directory_bad_entries;  /**< read there, and written by no node of this cluster; names that something else has */
 } pkv_node_stats;
-#define PKV_NODE_STATS_INIT {sizeof(pkv_node_stats), {0}, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define PKV_NODE_STATS_INIT                                                                                            \
+    {sizeof(pkv_node_stats), {0}, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /** @return PKV_OK; PKV_ERR_INVALID; PKV_ERR_HANDLE. Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_node_get_stats(pkv_node *node, pkv_node_stats *stats);
+
+/* ---- handing a sequence over ------------------------------------------------------------------------------------ */
+
+/* One engine computes a prompt, another one goes on with it: the first offers the sequence, and the second pulls it, given a
+ * ticket that travels with the request.
+ *
+ *   the one                                                  the other
+ *   pkv_table_offer(node, table, ...)     ticket  ------->   pkv_table_pull(node, pool, ticket, ...), an operation
+ *   pkv_offer_ready, layer by layer       rows, as they are ready, checked, written into pages
+ *   pkv_offer_close                                          pkv_pull_table(op, &table): admitted, committed, published
+ *
+ * What comes over: tokens, media, namespace, the rows of all layers with their scales, the last and partial block included, and
+ * the retention of its ranges. Aux bytes are the pages', and stay behind. Of a window group come the blocks that later tokens
+ * attend to. Both pools may have other page sizes, layouts and arrangements, and may be other shards of the model: the puller
+ * takes the layers and heads that its pool has (first_layer, first_head ... of its groups), from one offer or from several that
+ * have them together. Element types, row sizes, windows and fixed scales have to be equal. Blocks that the puller's pool has
+ * already are shared and not transferred.
+ *
+ * The offer holds the pages, whatever becomes of the table, until it has been pulled, is closed or expires. Whoever has the
+ * ticket and the cluster's key may pull: a ticket is sealed under that key. Each piece of rows carries a checksum, sent over the
+ * encrypted connection, that is compared before anybody sees the table. */
+
+#define PKV_MAX_TICKET_BYTES 512
+#define PKV_MAX_TICKETS 64 /**< of one pull */
+
+#define PKV_PULLS_UNLIMITED UINT32_MAX
+#define PKV_ALL_GROUPS UINT32_MAX
+#define PKV_ALL_LAYERS UINT32_MAX
+
+typedef struct pkv_offer_options {
+    size_t struct_size;
+    uint64_t num_tokens;  /**< 0 = those that are committed. More: tokens that are named already; their rows come as
+                               pkv_offer_ready says */
+    uint64_t lifetime_ns; /**< of the ticket: when it is over the pages are let go, pulls under way fail; 0 = 60 seconds */
+    const char *address;  /**< "host:port" at which the puller reaches the node; NULL = pkv_node_address */
+    uint32_t max_pulls;   /**< after so many that went well the offer has ended: 2 if two shards pull it; 0 = 1;
+                               PKV_PULLS_UNLIMITED */
+    uint32_t reserved;    /**< 0 */
+} pkv_offer_options;
+#define PKV_OFFER_OPTIONS_INIT {sizeof(pkv_offer_options), 0, 0, NULL, 0, 0}
+
+/** Offers a table's sequence to be pulled. Its pages have counts for the offer from now on; the table may go on, be truncated or
+ *  destroyed.
+ *  @param options     NULL = defaults
+ *  @param op_options  how the offer's end is reported (timeout_ns is not used), or NULL. Its operation has max_pulls items (one if
+ *                     they are unlimited), each ends with a pull that went well; an offer that ends before gives the others
+ *                     PKV_ERR_CANCELLED when it was closed, PKV_ERR_TIMEOUT when it expired, PKV_ERR_CLOSED with its pool or node
+ *  @param offer       out: pkv_offer_close
+ *  @param op          out: pkv_op_close (pkv_op_cancel withdraws the offer); NULL = not wanted
+ *  @return PKV_OK; PKV_ERR_STATE for a node that does not listen, before admit, when offered tokens are not named, or none is
+ *          committed and options->num_tokens is 0; PKV_ERR_NOT_RESIDENT when blocks are in tiers, or a window has passed some that
+ *          are needed; PKV_ERR_UNSUPPORTED for a pool without memory; PKV_ERR_LIMIT at 65536 open offers, or above 2^28 bytes of
+ *          tokens and media; PKV_ERR_INVALID; PKV_ERR_CLOSED; PKV_ERR_NO_MEMORY; PKV_ERR_HANDLE
+ *  The node: thread-safe; the table: as in table.h. Since 0.1. */
+PKV_API pkv_status pkv_table_offer(pkv_node *node, pkv_table *table, const pkv_offer_options *options,
+                                   const pkv_op_options *op_options, pkv_offer **offer, pkv_op **op);
+
+/** The offer's ticket: bytes for the puller, to be sent with the request.
+ *  @param buffer    out; may be NULL when capacity is 0
+ *  @param capacity  bytes at buffer; PKV_MAX_TICKET_BYTES is enough; 0 asks for the size only
+ *  @param size      out
+ *  @return PKV_OK; PKV_ERR_NO_SPACE; PKV_ERR_INVALID; PKV_ERR_HANDLE
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_offer_ticket(pkv_offer *offer, void *buffer, uint64_t capacity, uint64_t *size);
+
+/** Says that the rows of the first `num_tokens` tokens are written in a layer, and will not change any more: pullers get them from
+ *  now on, before the tokens are committed. Room for them is reserved (a copy on write of the last block is noticed). What was
+ *  committed when the offer was made is ready by itself. Counted from the start: repeating a call, or less than there is
+ *  already, does nothing.
+ *  @param group  PKV_ALL_GROUPS: all of them
+ *  @param layer  of the group; PKV_ALL_LAYERS: all of them (always, with PKV_ALL_GROUPS)
+ *  @param sync   work that still writes the rows; NULL = none
+ *  @return PKV_OK; PKV_ERR_INVALID for more tokens than are offered, or no such layer; PKV_ERR_NOT_RESIDENT when there is no page
+ *          for them; PKV_ERR_STATE once the offer has ended, or when the table is gone, has another sequence, other tokens, or was
+ *          truncated below what was committed; PKV_ERR_TIMEOUT; PKV_ERR_HANDLE
+ *  By the thread that has the table. Since 0.1. */
+PKV_API pkv_status pkv_offer_ready(pkv_offer *offer, uint32_t group, uint32_t layer, uint64_t num_tokens, const pkv_sync *sync);
+
+typedef struct pkv_offer_info {
+    size_t struct_size;
+    pkv_status status;     /**< PKV_ERR_BUSY while it is open; PKV_OK: pulled max_pulls times; PKV_ERR_TIMEOUT: expired;
+                                PKV_ERR_CLOSED: its pool or node was closed; PKV_ERR_CANCELLED: withdrawn */
+    uint32_t pulls;        /**< that went well */
+    uint32_t open_pulls;   /**< under way */
+    uint32_t failed_pulls;
+    uint64_t num_tokens;   /**< offered */
+    uint64_t ready_tokens; /**< of them, ready in all layers */
+    uint64_t left_ns;      /**< until it expires */
+} pkv_offer_info;
+#define PKV_OFFER_INFO_INIT {sizeof(pkv_offer_info), 0, 0, 0, 0, 0, 0, 0}
+
+/** @return PKV_OK; PKV_ERR_INVALID; PKV_ERR_HANDLE. Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_offer_get_info(pkv_offer *offer, pkv_offer_info *info);
+
+/** Withdraws the offer, unless it has ended, and closes its handle. Pulls under way fail.
+ *  @return PKV_OK; PKV_ERR_HANDLE
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_offer_close(pkv_offer *offer);
+
+/* pkv_pull_options.flags */
+#define PKV_PULL_NO_MATCH 1u     /**< transfers blocks that the pool has already, too */
+#define PKV_PULL_NO_RETENTION 2u /**< leaves the giver's retention behind */
+
+typedef struct pkv_pull_options {
+    size_t struct_size;
+    const pkv_namespace *ns; /**< that the sequence has to be of, or PKV_ERR_MISMATCH; NULL = whichever it is */
+    const uint32_t *groups;  /**< num_groups of them: for each layer group of the pool, the givers' group that it is; NULL = the one
+                                  of the same number */
+    uint32_t num_groups;     /**< 0, or as many as the pool has */
+    uint32_t flags;          /**< PKV_PULL_* */
+} pkv_pull_options;
+#define PKV_PULL_OPTIONS_INIT {sizeof(pkv_pull_options), NULL, NULL, 0, 0}
+
+/** Begins to pull a sequence. The operation has an item for each layer of the pool, group after group: one that has ended well has
+ *  all its rows in pages. It ends when everything is there, checked, committed and published, and pkv_pull_table gives the table;
+ *  or it fails, with a message in pkv_op_wait and pkv_pull_table, and leaves nothing in the pool (what was evicted to make room is
+ *  gone). A connection that breaks is made again a few times.
+ *  @param pool         where the sequence shall go
+ *  @param num_tickets  1 .. PKV_MAX_TICKETS; several, when only together they have all layers and heads of the pool
+ *  @param tickets      copied
+ *  @param options      NULL = defaults
+ *  @param op_options   NULL = defaults; timeout_ns counts in all, waiting for the giver's layers included
+ *  @param op           out: poll, wait, cancel, pkv_pull_table, close. NULL only with a queue
+ *  @return PKV_OK when it has begun; PKV_ERR_INVALID for what is no ticket; PKV_ERR_MISMATCH for a ticket of another cluster's key,
+ *          or that was changed; PKV_ERR_UNSUPPORTED for a pool without memory; PKV_ERR_BUSY at 256 pulls under way;
+ *          PKV_ERR_CLOSED; PKV_ERR_LIMIT; PKV_ERR_NO_MEMORY; PKV_ERR_HANDLE
+ *          Of the operation: PKV_OK; PKV_ERR_NOT_FOUND when the giver has no such offer (any more): expired, withdrawn, pulled, or
+ *          the giver was started again; PKV_ERR_IO when the giver is not reached, is gone, or its bytes were spoiled on the way;
+ *          PKV_ERR_MISMATCH for another geometry, namespace, model, protocol or cluster key, with both sides' values;
+ *          PKV_ERR_NO_PAGES, PKV_ERR_AGAIN as pkv_table_admit; PKV_ERR_TIMEOUT; PKV_ERR_CANCELLED; PKV_ERR_CLOSED;
+ *          PKV_ERR_LIMIT for rows of more than 2^20 bytes, or than a quarter of the giver's export_bytes; PKV_ERR_NO_MEMORY
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_table_pull(pkv_node *node, pkv_pool *pool, uint32_t num_tickets, const pkv_bytes *tickets,
+                                  const pkv_pull_options *options, const pkv_op_options *op_options, pkv_op **op);
+
+/** Takes the table out of a pull that has ended well; pkv_table_destroy it. An operation that is closed before takes its table with
+ *  it (its blocks stay cached).
+ *  @param table  out
+ *  @return PKV_OK; PKV_ERR_BUSY while the pull is under way; what it failed with; PKV_ERR_STATE for an operation that is no pull,
+ *          or whose table was taken; PKV_ERR_LIMIT; PKV_ERR_INVALID; PKV_ERR_HANDLE
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pull_table(pkv_op *op, pkv_table **table);
 
 #ifdef __cplusplus
 }

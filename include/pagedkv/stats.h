@@ -100,8 +100,8 @@ PKV_API pkv_status pkv_pool_get_stats(struct pkv_pool *pool, uint32_t group, pkv
 
 /* ---- Prometheus ------------------------------------------------------------------------------------------------- */
 
-/** What pkv_stats_prometheus() writes about. Names become the label `pool`, `tier` or `session`; a list of names may be NULL:
- *  "0", "1" ... then. */
+/** What pkv_stats_prometheus() writes about. Names become the label `pool`, `tier`, `session` or `node`; a list of names may be
+ *  NULL: "0", "1" ... then. */
 typedef struct pkv_prometheus_sources {
     size_t struct_size;
     struct pkv_pool *const *pools;
@@ -113,8 +113,12 @@ typedef struct pkv_prometheus_sources {
     struct pkv_prefetch *const *sessions;
     const char *const *session_names;
     uint64_t num_sessions;
+    struct pkv_node *const *nodes;
+    const char *const *node_names;
+    uint64_t num_nodes;
 } pkv_prometheus_sources;
-#define PKV_PROMETHEUS_SOURCES_INIT {sizeof(pkv_prometheus_sources), NULL, NULL, 0, NULL, NULL, 0, NULL, NULL, 0}
+#define PKV_PROMETHEUS_SOURCES_INIT                                                                                    \
+    {sizeof(pkv_prometheus_sources), NULL, NULL, 0, NULL, NULL, 0, NULL, NULL, 0, NULL, NULL, 0}
 
 /** Writes statistics in the text format of Prometheus (version 0.0.4): names begin with pagedkv_, counters end in _total,
  *  times are seconds, sizes bytes. Histograms have the buckets of pkv_histogram.

@@ -110,6 +110,7 @@ typedef struct pkv_batch pkv_batch; /**< the sequences of one decode step: batch
 typedef struct pkv_tier pkv_tier;   /**< a place below pools that keeps page images: tier.h */
 typedef struct pkv_prefetch pkv_prefetch; /**< one prefetch session: prefetch.h */
 typedef struct pkv_node pkv_node;   /**< what this process shares with others: node.h */
+typedef struct pkv_offer pkv_offer; /**< a sequence that others may pull: node.h */
 typedef struct pkv_op pkv_op;       /**< one asynchronous operation: tier.h */
 typedef struct pkv_queue pkv_queue; /**< where operations end: tier.h */
 

@@ -6,6 +6,7 @@
 #include "core/blake2b.h"
 #include "pool/pool.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstring>
 #include <unistd.h>
@@ -27,6 +28,8 @@ namespace {
 
 constexpr uint64_t largest_identity = 4096;
 constexpr uint32_t most_pools = 64;
+constexpr uint32_t most_found_peers = 1024;
+constexpr size_t longest_prefix = 64;
 
 std::string default_name() {
     char host[128] = "";
@@ -35,6 +38,30 @@ std::string default_name() {
 }
 
 template <class T> T otherwise(T value, T fallback) { return value != 0 ? value : fallback; }
+
+pkv_status read_time(uint64_t given, uint64_t otherwise, uint64_t most, const char *name, uint64_t &to) {
+    to = given != 0 ? given : otherwise;
+    if (to >= 1'000'000 && to <= most) return PKV_OK;
+    return fail(PKV_ERR_INVALID, "%s is %" PRIu64 ", not between 1 millisecond and %" PRIu64 " seconds", name, given, most / 1'000'000'000);
+}
+
+pkv_status read_directory(const pkv_node_options &from, NodeOptions &to) {
+    PKV_TRY(read_time(from.heartbeat_ns, 5'000'000'000, 3600ull * 1'000'000'000, "heartbeat_ns", to.heartbeat_ns));
+    PKV_TRY(read_time(from.entry_ttl_ns, 600ull * 1'000'000'000, 30ull * 86400 * 1'000'000'000, "entry_ttl_ns", to.entry_ttl_ns));
+    to.max_found_peers = otherwise(from.directory_peers, 64u);
+    if (to.max_found_peers > most_found_peers)
+        return fail(PKV_ERR_LIMIT, "directory_peers is %u, more than %u", from.directory_peers, most_found_peers);
+    to.directory_prefix = from.directory_prefix != nullptr ? from.directory_prefix : "pkv";
+    const std::string &prefix = to.directory_prefix;
+    const bool plain = std::all_of(prefix.begin(), prefix.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-' || c == ':';
+    });
+    if (prefix.empty() || prefix.size() > longest_prefix || !plain)
+        return fail(PKV_ERR_INVALID, "directory_prefix has %zu bytes: it takes 1 to %zu letters, digits and . _ - :", prefix.size(),
+                    longest_prefix);
+    if (from.advertise != nullptr) to.advertise = from.advertise;
+    return from.directory != nullptr ? pkv::directory::parse_servers(from.directory, to.directory) : PKV_OK;
+}
 
 pkv_status read_options(const pkv_node_options &from, NodeOptions &to) {
     if (from.cluster_key.size != PKV_CLUSTER_KEY_BYTES || from.cluster_key.data == nullptr)
@@ -78,10 +105,9 @@ pkv_status read_options(const pkv_node_options &from, NodeOptions &to) {
     to.max_leases = otherwise(from.max_leases, 65536u);
     to.lease_ns = otherwise<uint64_t>(from.lease_ns, 30'000'000'000);
     to.timeout_ns = otherwise<uint64_t>(from.timeout_ns, 5'000'000'000);
-    if ((from.flags & ~PKV_NODE_PROMOTE) != 0 || from.reserved != 0)
-        return fail(PKV_ERR_UNSUPPORTED, "flags are %#x, reserved is %u", from.flags, from.reserved);
+    if ((from.flags & ~PKV_NODE_PROMOTE) != 0) return fail(PKV_ERR_UNSUPPORTED, "flags are %#x", from.flags);
     to.flags = from.flags;
-    return PKV_OK;
+    return read_directory(from, to);
 }
 
 void copy_text(char *out, size_t capacity, const std::string &text) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // stats.h: checks of handles, structs and names; the text and the traces are made in telemetry/.
 #include "capi/boundary.h"
+#include "node/node.h"
 #include "pool/pool.h"
 #include "prefetch/session.h"
 #include "telemetry/prometheus.h"
@@ -59,6 +60,8 @@ void take_stats(pkv::Session &session, pkv::NamedSession &out) {
     session.stats(out.stats);
 }
 
+void take_stats(const pkv::node::Node &node, pkv::NamedNode &out) { node.stats(out.stats); }
+
 /// Names and statistics of the sources of one kind.
 template <class Object, class Handle, class Named>
 pkv_status read_sources(Handle *const *handles, const char *const *names, uint64_t count, const char *what,
@@ -107,8 +110,10 @@ pkv_status pkv_stats_prometheus(const pkv_prometheus_sources *sources, char *buf
         PKV_TRY(read_sources<pkv::Tier>(known.tiers, known.tier_names, known.num_tiers, "tiers", "tier_names", tiers));
         PKV_TRY(read_sources<pkv::Session>(known.sessions, known.session_names, known.num_sessions, "sessions",
                                            "session_names", sessions));
+        std::vector<pkv::NamedNode> nodes;
+        PKV_TRY(read_sources<pkv::node::Node>(known.nodes, known.node_names, known.num_nodes, "nodes", "node_names", nodes));
         std::string text;
-        pkv::write_prometheus(text, pools, tiers, sessions);
+        pkv::write_prometheus(text, pools, tiers, sessions, nodes);
         *size = text.size() + 1;
         if (capacity == 0) return PKV_OK;
         if (capacity < *size)

@@ -138,6 +138,7 @@ const char *kind_name(HandleKind kind) {
     case HandleKind::request: return "request";
     case HandleKind::prefetch: return "prefetch session";
     case HandleKind::node: return "node";
+    case HandleKind::offer: return "offer";
     }
     return "object";
 }

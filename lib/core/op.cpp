@@ -68,6 +68,29 @@ void Op::free_buffers() {
     buffers_free_ = true;
 }
 
+void Op::explain(std::string why) {
+    const std::lock_guard lock(mutex_);
+    why_ = std::move(why);
+}
+
+void Op::leave(std::shared_ptr<OpResult> result) {
+    const std::lock_guard lock(mutex_);
+    result_ = std::move(result);
+}
+
+pkv_status Op::take_result(std::shared_ptr<OpResult> &result) {
+    const std::lock_guard lock(mutex_);
+    if (!ended()) return fail(PKV_ERR_BUSY, "%" PRIu64 " of %zu items have ended", done_, statuses_.size());
+    if (const pkv_status status = this->result(); status != PKV_OK) return failure(status);
+    result = std::move(result_);
+    return PKV_OK;
+}
+
+pkv_status Op::failure(pkv_status status) const {
+    return fail(status, "%" PRIu64 " of %zu items failed: %s", done_ - good_, statuses_.size(),
+                why_.empty() ? status_name(status) : why_.c_str());
+}
+
 void Op::info(pkv_op_info &out, std::span<pkv_status> statuses) {
     const std::lock_guard lock(mutex_);
     out = pkv_op_info PKV_OP_INFO_INIT;
@@ -87,7 +110,7 @@ pkv_status Op::wait(uint64_t timeout_ns) {
         return fail(PKV_ERR_TIMEOUT, "%" PRIu64 " of %zu items have ended", done_, statuses_.size());
     const pkv_status status = result();
     if (status == PKV_OK) return PKV_OK;
-    return fail(status, "%" PRIu64 " of %zu items failed: %s", done_ - good_, statuses_.size(), status_name(status));
+    return failure(status);
 }
 
 void Op::cancel() {

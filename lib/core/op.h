@@ -11,9 +11,16 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 namespace pkv {
+
+/// What an operation leaves behind when it has ended well.
+class OpResult {
+  public:
+    virtual ~OpResult() = default;
+};
 
 class Op {
   public:
@@ -36,6 +43,13 @@ class Op {
     bool end_item(uint64_t item, pkv_status status);
     /// Nothing of the operation touches pages or buffers any more. Comes after the last item, or with it.
     void free_buffers();
+    /// Why items fail, for those who wait; before the last item ends.
+    void explain(std::string why);
+    /// Left for whoever asks, once; before the last item ends. It goes with the operation.
+    void leave(std::shared_ptr<OpResult> result);
+    /// What was left; nullptr if nothing was, or somebody has it already. PKV_ERR_BUSY while the operation is under way, and
+    /// then its status.
+    pkv_status take_result(std::shared_ptr<OpResult> &result);
 
     void info(pkv_op_info &out, std::span<pkv_status> statuses);
     pkv_status wait(uint64_t timeout_ns); ///< PKV_ERR_TIMEOUT while under way
@@ -46,6 +60,7 @@ class Op {
     bool ended() const { return done_ == statuses_.size(); }
     pkv_status result() const; // after the end
     void end();
+    pkv_status failure(pkv_status status) const;
 
     std::mutex mutex_;
     std::condition_variable changed_;
@@ -55,6 +70,8 @@ class Op {
     bool buffers_free_ = false;
     std::atomic<bool> cancelled_{false};
     std::function<void()> on_cancel_;
+    std::string why_;
+    std::shared_ptr<OpResult> result_;
     std::shared_ptr<Queue> queue_; // until the end was queued
     uint64_t user_;
     pkv_op *handle_ = nullptr;

@@ -3,17 +3,13 @@
 #include "fabric/endpoint.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
 #include <poll.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
 using namespace pkv::fabric;
 
@@ -29,39 +25,51 @@ void wait_a_little() {
 
 } // namespace
 
-pkv_fabric_endpoint::pkv_fabric_endpoint(const Provider &provider, Progress &progress)
+pkv_fabric_endpoint::pkv_fabric_endpoint(Provider &provider, Progress &progress)
     : provider_(provider), progress_(progress), reads_(provider.max_in_flight(), provider.max_message()),
       keys_(provider) {}
 
-pkv_fabric_endpoint::~pkv_fabric_endpoint() { close(); }
+pkv_fabric_endpoint::~pkv_fabric_endpoint() {
+    close();
+    addresses_.reset();
+    queue_.reset();
+    if (domain_ != nullptr && provider_.separates()) provider_.domains().close(domain_);
+}
+
+/// 0, or a negative error and the step that gave it.
+int pkv_fabric_endpoint::open_objects(const char *&step) {
+    step = "fi_domain";
+    domain_ = provider_.domain();
+    if (provider_.separates()) {
+        domain_ = nullptr;
+        if (const int error = provider_.domains().open(provider_.fabric(), provider_.info(), domain_); error != 0)
+            return error;
+    }
+    step = "fi_cq_open";
+    if (const int error = provider_.open_queue(domain_, queue_, descriptor_); error != 0) return error;
+    step = "fi_av_open";
+    fi_av_attr attributes = {};
+    const fi_av_type type = provider_.info()->domain_attr->av_type;
+    attributes.type = type != FI_AV_UNSPEC ? type : FI_AV_TABLE;
+    attributes.count = 1;
+    fid_av *addresses = nullptr;
+    if (const int error = fi_av_open(domain_, &attributes, &addresses, nullptr); error != 0) return error;
+    addresses_.reset(addresses);
+    step = "fi_endpoint";
+    fid_ep *endpoint = nullptr;
+    if (const int error = fi_endpoint(domain_, provider_.info(), &endpoint, nullptr); error != 0) return error;
+    endpoint_ = endpoint;
+    step = "fi_ep_bind";
+    if (const int error = fi_ep_bind(endpoint_, &queue_->fid, FI_TRANSMIT | FI_RECV); error != 0) return error;
+    if (const int error = fi_ep_bind(endpoint_, &addresses_->fid, 0); error != 0) return error;
+    step = "fi_enable";
+    return fi_enable(endpoint_);
+}
 
 pkv_status pkv_fabric_endpoint::open(void *name, size_t *name_bytes, Why why) {
-    const char *step = "fi_cq_open";
-    int error = provider_.open_queue(queue_, descriptor_);
-    if (error == 0) {
-        fi_av_attr attributes = {};
-        const fi_av_type type = provider_.info()->domain_attr->av_type;
-        attributes.type = type != FI_AV_UNSPEC ? type : FI_AV_TABLE;
-        attributes.count = 1;
-        fid_av *opened = nullptr;
-        step = "fi_av_open";
-        error = fi_av_open(provider_.domain(), &attributes, &opened, nullptr);
-        if (error == 0) addresses_.reset(opened);
-    }
-    if (error == 0) {
-        step = "fi_endpoint";
-        error = fi_endpoint(provider_.domain(), provider_.info(), &endpoint_, nullptr);
-        if (error != 0) endpoint_ = nullptr;
-    }
-    if (error == 0) {
-        step = "fi_ep_bind";
-        error = fi_ep_bind(endpoint_, &queue_->fid, FI_TRANSMIT | FI_RECV);
-        if (error == 0) error = fi_ep_bind(endpoint_, &addresses_->fid, 0);
-    }
-    if (error == 0) {
-        step = "fi_enable";
-        error = fi_enable(endpoint_);
-    }
+    if (provider_.copies()) return open_copying(name, name_bytes, why);
+    const char *step = nullptr;
+    int error = open_objects(step);
     if (error == 0) {
         step = "fi_getname";
         error = fi_getname(&endpoint_->fid, name, name_bytes);
@@ -74,16 +82,15 @@ pkv_status pkv_fabric_endpoint::open(void *name, size_t *name_bytes, Why why) {
     return why.fail(status, "provider %s opens no endpoint: %s (%s)", provider_.name(), fi_strerror(-error), step);
 }
 
-/// What the shm provider (1.17) does not live through: the name of an endpoint that is gone, and a peer in its own process,
-/// which would be read through the mapping that closing it takes away. A name is "fi_shm://process:user:number".
-static pkv_status check_shm_name(const char *name, Why why) {
-    const char *prefix = std::strstr(name, "://");
-    const char *file = prefix != nullptr ? prefix + 3 : name;
-    if (std::strtol(file, nullptr, 10) == getpid())
-        return why.fail(PKV_ERR_UNSUPPORTED, "provider shm: %s is in this process, it connects processes", name);
-    const int opened = shm_open(file, O_RDONLY | O_CLOEXEC, 0);
-    if (opened < 0) return why.fail(PKV_ERR_NOT_FOUND, "provider shm: %s is gone", name);
-    ::close(opened);
+pkv_status pkv_fabric_endpoint::open_copying(void *name, size_t *name_bytes, Why why) {
+    if (*name_bytes < PeerProcess::name_bytes)
+        return why.fail(PKV_ERR_NO_SPACE,
+                        "the name of an endpoint of provider shm takes %zu bytes, there is room for %zu",
+                        PeerProcess::name_bytes, *name_bytes);
+    permit_ = Permit::make(nullptr, 0);
+    if (permit_ == nullptr) return why.fail(PKV_ERR_IO, "provider shm: the system gives no randomness");
+    PeerProcess::write_name(*permit_, static_cast<unsigned char *>(name));
+    *name_bytes = PeerProcess::name_bytes;
     return PKV_OK;
 }
 
@@ -108,8 +115,6 @@ pkv_status pkv_fabric_endpoint::check_name(const void *name, size_t name_bytes, 
     }
     default: break;
     }
-    if (good && std::strncmp(provider_.name(), "shm", 3) == 0)
-        return check_shm_name(static_cast<const char *>(name), why);
     if (good) return PKV_OK;
     return why.fail(PKV_ERR_INVALID, "%zu bytes are no name of an endpoint of provider %s", name_bytes,
                     provider_.name());
@@ -117,13 +122,18 @@ pkv_status pkv_fabric_endpoint::check_name(const void *name, size_t name_bytes, 
 
 pkv_status pkv_fabric_endpoint::connect(const void *name, size_t name_bytes, Why why) {
     if (connected_) return why.fail(PKV_ERR_STATE, "the endpoint has a peer");
+    if (provider_.copies()) {
+        if (const pkv_status status = process_.open(name, name_bytes, why); status != PKV_OK) return status;
+        connected_.store(true, std::memory_order_release);
+        return PKV_OK;
+    }
     if (const pkv_status status = check_name(name, name_bytes, why); status != PKV_OK) return status;
     fi_addr_t peer = FI_ADDR_UNSPEC;
     const int inserted = fi_av_insert(addresses_.get(), name, 1, &peer, 0, nullptr);
     if (inserted != 1)
         return why.fail(PKV_ERR_INVALID, "provider %s does not take the peer's name: %s", provider_.name(),
                         fi_strerror(inserted < 0 ? -inserted : FI_EINVAL));
-    peer_ = peer;
+    peer_.store(peer, std::memory_order_relaxed);
     connected_.store(true, std::memory_order_release);
     return PKV_OK;
 }
@@ -153,7 +163,9 @@ pkv_status pkv_fabric_endpoint::make_read(const pkv_fabric_window *windows, uint
         Span span = {windows[i].address + offset, std::min(left, windows[i].bytes - offset), 0};
         {
             const pkv::Lock lock(keys_mutex_);
-            if (const pkv_status status = keys_.find(windows[i], span.key); status != PKV_OK) return status;
+            const pkv_status status =
+                provider_.copies() ? process_.find(windows[i], span.key) : keys_.find(windows[i], span.key);
+            if (status != PKV_OK) return status;
         }
         read.spans.push_back(span);
         left -= span.bytes;
@@ -163,13 +175,18 @@ pkv_status pkv_fabric_endpoint::make_read(const pkv_fabric_window *windows, uint
 }
 
 bool pkv_fabric_endpoint::turn(uint64_t now_ns) {
+    if (provider_.copies()) {
+        reads_.expire(now_ns);
+        return reads_.copy(process_);
+    }
     bool moved = drain();
     reads_.expire(now_ns);
-    if (reads_.post(endpoint_, peer_)) moved = true;
+    if (reads_.post(endpoint_, peer_.load(std::memory_order_relaxed))) moved = true;
     return moved;
 }
 
 pkv_fabric_endpoint::Rest pkv_fabric_endpoint::rest(bool settled) {
+    if (provider_.copies()) return Rest::in_descriptor; // there is none, and nothing to wait for
     fid *waited[] = {&queue_->fid};
     if (fi_trywait(provider_.fabric(), waited, 1) != 0) return Rest::none;
     if (!signalled_) return Rest::in_descriptor;

@@ -5,11 +5,13 @@
 
 #include "core/mutex.h"
 #include "fabric/keys.h"
+#include "fabric/process.h"
 #include "fabric/provider.h"
 #include "fabric/reads.h"
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 namespace pkv::fabric {
 class Progress;
@@ -22,7 +24,7 @@ struct pkv_fabric_endpoint {
     using Read = pkv::fabric::Read;
 
     /// May throw bad_alloc.
-    pkv_fabric_endpoint(const pkv::fabric::Provider &provider, pkv::fabric::Progress &progress);
+    pkv_fabric_endpoint(pkv::fabric::Provider &provider, pkv::fabric::Progress &progress);
     pkv_fabric_endpoint(const pkv_fabric_endpoint &) = delete;
     pkv_fabric_endpoint &operator=(const pkv_fabric_endpoint &) = delete;
     /// Closes what close() has not.
@@ -57,21 +59,26 @@ struct pkv_fabric_endpoint {
     pkv_fabric_endpoint *next = nullptr; ///< in lists of the domain's thread
 
   private:
+    pkv_status open_copying(void *name, size_t *name_bytes, Why why);
+    int open_objects(const char *&step);
     bool drain();
     bool take_error();
     pkv_status check_name(const void *name, size_t name_bytes, Why why) const;
 
-    const pkv::fabric::Provider &provider_;
+    pkv::fabric::Provider &provider_;
     pkv::fabric::Progress &progress_;
     pkv::fabric::Reads reads_;
     pkv::fabric::PeerKeys keys_;
-    pkv::Mutex keys_mutex_; ///< guards keys_
+    pkv::fabric::PeerProcess process_; ///< instead of what follows, and of keys_, where memory is copied
+    std::unique_ptr<pkv::fabric::Permit> permit_;
+    pkv::Mutex keys_mutex_; ///< guards keys_, and the keys in process_
+    fid_domain *domain_ = nullptr;
     pkv::fabric::Fid<fid_cq> queue_;
     pkv::fabric::Fid<fid_av> addresses_;
     fid_ep *endpoint_ = nullptr;
     size_t name_bytes_ = 0; ///< of its own name
     int descriptor_ = -1;
     bool signalled_ = false; ///< there was a completion: the descriptor may still tell of it
-    fi_addr_t peer_ = FI_ADDR_UNSPEC;
+    std::atomic<fi_addr_t> peer_{FI_ADDR_UNSPEC};
     std::atomic<bool> connected_{false};
 };

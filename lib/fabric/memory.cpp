@@ -30,30 +30,49 @@ uint64_t half_of(uint64_t bytes) {
 
 pkv_fabric_region::~pkv_fabric_region() {
     for (Piece &piece : pieces_) {
+        if (piece.lent_key != 0) provider_.domains().take_back(piece.lent_key);
         piece.registration.reset();
         provider_.registered.fetch_sub(piece.bytes, std::memory_order_relaxed);
     }
 }
 
 int pkv_fabric_region::add_piece(uint64_t begin, uint64_t bytes, bool remote) {
+    if (provider_.copies()) return lend_piece(begin, bytes);
     const size_t key_size = provider_.info()->domain_attr->mr_key_size;
     fid_mr *opened = nullptr;
     int error = -FI_ENOKEY;
+    uint64_t key = 0;
     for (int i = 0; i < key_tries && error == -FI_ENOKEY; ++i) {
-        const uint64_t key = provider_.has_mode(FI_MR_PROV_KEY) ? 0 : random_key(key_size);
+        key = provider_.has_mode(FI_MR_PROV_KEY) ? 0 : random_key(key_size);
         if (key == 0 && !provider_.has_mode(FI_MR_PROV_KEY)) return -FI_EIO;
         error = fi_mr_reg(provider_.domain(), base_ + begin, bytes, remote ? FI_REMOTE_READ : FI_READ, 0, key, 0,
                           &opened, nullptr);
     }
     if (error != 0) return error;
-    Piece piece = {begin, bytes, Fid<fid_mr>(opened), {}};
+    Piece piece = {begin, bytes, Fid<fid_mr>(opened), 0, nullptr, {}};
     if (remote) {
         piece.window.bytes = bytes;
         piece.window.address =
             provider_.has_mode(FI_MR_VIRT_ADDR) ? static_cast<uint64_t>(reinterpret_cast<uintptr_t>(base_ + begin)) : 0;
         if (const int failed = write_key(provider_, opened, piece.window); failed != 0) return failed;
+        if (provider_.separates()) {
+            if (const int failed = provider_.domains().lend({base_ + begin, bytes, key}); failed != 0) return failed;
+            piece.lent_key = key;
+        }
     }
     pieces_.push_back(std::move(piece)); // there is room for all that add() allows
+    provider_.registered.fetch_add(bytes, std::memory_order_relaxed);
+    return 0;
+}
+
+int pkv_fabric_region::lend_piece(uint64_t begin, uint64_t bytes) {
+    Piece piece = {begin, bytes, nullptr, 0, Permit::make(base_ + begin, bytes), {}};
+    if (piece.permit == nullptr) return -FI_EIO;
+    piece.window.bytes = bytes;
+    piece.window.address = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(base_ + begin));
+    piece.window.key_bytes = Permit::key_bytes;
+    piece.permit->write_key(piece.window.key);
+    pieces_.push_back(std::move(piece));
     provider_.registered.fetch_add(bytes, std::memory_order_relaxed);
     return 0;
 }

@@ -2,9 +2,11 @@
 // Memory that was given to a provider: for peers to read, or as a target of reads.
 #pragma once
 
+#include "fabric/process.h"
 #include "fabric/provider.h"
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 /// The table's handle of it.
@@ -36,10 +38,13 @@ struct pkv_fabric_region {
         uint64_t begin;
         uint64_t bytes;
         pkv::fabric::Fid<fid_mr> registration;
-        pkv_fabric_window window; ///< of memory that peers may read
+        uint64_t lent_key;                           ///< in the domains of endpoints; 0: it is not lent there
+        std::unique_ptr<pkv::fabric::Permit> permit; ///< where peers copy
+        pkv_fabric_window window;                    ///< of memory that peers may read
     };
 
     int add_piece(uint64_t begin, uint64_t bytes, bool remote);
+    int lend_piece(uint64_t begin, uint64_t bytes);
     pkv_status refused(int error, uint64_t bytes, pkv::fabric::Why why) const;
 
     Provider &provider_;

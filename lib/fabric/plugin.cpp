@@ -142,6 +142,7 @@ extern "C" [[gnu::visibility("default")]] const pkv_fabric_table *pkv_fabric_plu
     static char libfabric[32];
     static pkv_fabric_table table;
     static const bool filled = [] {
+        Provider::prepare();
         const uint32_t runs = fi_version();
         std::snprintf(libfabric, sizeof libfabric, "%u.%u", FI_MAJOR(runs), FI_MINOR(runs));
         table = {sizeof table,   PKV_FABRIC_VERSION, 0,

@@ -155,8 +155,7 @@ uint64_t Progress::longest_sleep(bool by_time) const {
         in_flight = in_flight || endpoint->in_flight();
         refused = refused || endpoint->refused();
     }
-    if (by_time)
-        return in_flight || refused ? in_flight_look_ns : endpoints_ != nullptr ? idle_look_ns : idle_ns;
+    if (by_time) return in_flight || refused ? in_flight_look_ns : endpoints_ != nullptr ? idle_look_ns : idle_ns;
     return refused ? refused_ns : in_flight ? in_flight_ns : idle_ns;
 }
 

@@ -59,47 +59,63 @@ void Reads::accept(Read *read) {
     if (error_ != 0) end_waiting();
 }
 
+Reads::Piece Reads::next_piece(const Read &read) const {
+    const Span &span = read.spans[read.span];
+    Piece piece = {read.data + read.posted, 0, nullptr, span.address + read.span_offset, span.key};
+    piece.descriptor = read.target->descriptor(piece.data, piece.bytes);
+    piece.bytes = std::min({piece.bytes, span.bytes - read.span_offset, max_message_});
+    return piece;
+}
+
+void Reads::begin_part(Part *part, Read *read, uint64_t bytes) {
+    part->read = read;
+    free_ = part->next_free;
+    ++read->parts;
+    read->posted += bytes;
+    read->span_offset += bytes;
+    if (read->span_offset == read->spans[read->span].bytes) {
+        ++read->span;
+        read->span_offset = 0;
+    }
+    if (read->posted == read->bytes) {
+        waiting_.remove(read);
+        posted_.append(read);
+    }
+}
+
 bool Reads::post(fid_ep *endpoint, fi_addr_t peer) {
     bool moved = false;
     refused_ = false;
     while (free_ != nullptr && !waiting_.empty()) {
         Read *read = waiting_.first();
-        const Span &span = read->spans[read->span];
-        char *data = read->data + read->posted;
-        uint64_t bytes = 0;
-        void *descriptor = read->target->descriptor(data, bytes);
-        bytes = std::min({bytes, span.bytes - read->span_offset, max_message_});
+        const Piece piece = next_piece(*read);
         Part *part = free_;
-        part->read = read;
-        const ssize_t error = fi_read(endpoint, data, bytes, descriptor, peer, span.address + read->span_offset,
-                                      span.key, &part->context);
+        const ssize_t error = fi_read(endpoint, piece.data, piece.bytes, piece.descriptor, peer, piece.address,
+                                      piece.key, &part->context);
         if (error == -FI_EAGAIN) {
-            part->read = nullptr;
             refused_ = true;
             break;
         }
         if (error != 0) {
-            part->read = nullptr;
             note(static_cast<int>(-error), "fi_read");
             end(read, PKV_ERR_IO, error_);
             end_waiting();
             break;
         }
         moved = true;
-        free_ = part->next_free;
-        ++read->parts;
-        read->posted += bytes;
-        read->span_offset += bytes;
-        if (read->span_offset == span.bytes) {
-            ++read->span;
-            read->span_offset = 0;
-        }
-        if (read->posted == read->bytes) {
-            waiting_.remove(read);
-            posted_.append(read);
-        }
+        begin_part(part, read, piece.bytes);
     }
     return moved;
+}
+
+bool Reads::copy(const PeerProcess &peer) {
+    if (waiting_.empty()) return false;
+    Read *read = waiting_.first();
+    const Piece piece = next_piece(*read);
+    Part *part = free_; // no other is out
+    begin_part(part, read, piece.bytes);
+    complete(&part->context, peer.read(piece.data, piece.address, piece.bytes, piece.key), "process_vm_readv");
+    return true;
 }
 
 Reads::Part *Reads::part_of(void *context) {

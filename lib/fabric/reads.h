@@ -5,6 +5,7 @@
 
 #include "core/mutex.h"
 #include "fabric/memory.h"
+#include "fabric/process.h"
 #include "fabric/provider.h"
 
 #include <atomic>
@@ -73,6 +74,8 @@ class Reads {
     void accept(Read *read);
     /// Posts what the provider takes. True if it took anything.
     bool post(fid_ep *endpoint, fi_addr_t peer);
+    /// The same where memory is copied: one part, which has ended, too. False: there was nothing to copy.
+    bool copy(const PeerProcess &peer);
     /// A part has ended, with a negative error or 0. `context`: as libfabric gave it. An error without a part that is known
     /// is an error of all reads.
     void complete(void *context, int error, const char *text);
@@ -100,6 +103,17 @@ class Reads {
         Part *next_free;
     };
 
+    /// What one part can be: consecutive bytes on both sides.
+    struct Piece {
+        char *data;
+        uint64_t bytes;
+        void *descriptor;
+        uint64_t address;
+        uint64_t key;
+    };
+    Piece next_piece(const Read &read) const;
+    /// A piece of a read is out, as this part.
+    void begin_part(Part *part, Read *read, uint64_t bytes);
     Part *part_of(void *context);
     void note(int error, const char *text);
     void end(Read *read, pkv_status status, int32_t error);

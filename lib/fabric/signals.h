@@ -1,25 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks every signal on this thread for a scope. Threads inherit the mask, also those that providers start: the host's
-// handlers never run on one of them.
+// For threads of the fabric's, also those that providers start: the host's handlers never run on one of them.
 #pragma once
 
-#include <csignal>
+#include "core/signals.h"
 
 namespace pkv::fabric {
 
-class BlockedSignals {
-  public:
-    BlockedSignals() {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before_);
-    }
-    ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-    BlockedSignals(const BlockedSignals &) = delete;
-    BlockedSignals &operator=(const BlockedSignals &) = delete;
-
-  private:
-    sigset_t before_;
-};
+using pkv::BlockedSignals;
 
 } // namespace pkv::fabric

@@ -43,6 +43,17 @@ struct LayerRows {
     PagedRows v;
 };
 
+/// `count` heads from `first` on, as if there were no others.
+inline LayerRows heads_of(const LayerRows &layer, uint32_t first, uint32_t count) {
+    LayerRows part = layer;
+    part.k.base = layer.k.row(0, 0, first);
+    part.k.heads = count;
+    if (layer.v.row_bytes == 0) return part;
+    part.v.base = layer.v.row(0, 0, first);
+    part.v.heads = count;
+    return part;
+}
+
 /// K or V of the caller's, for a range of tokens; heads and row bytes are those of the paged side.
 struct FlatRows {
     std::byte *base = nullptr; ///< nullptr: not wanted

@@ -25,6 +25,16 @@ struct Counters {
     std::atomic<uint64_t> bytes_read{0};
     std::atomic<uint64_t> late_answers{0}; ///< calls whose deadline passed
     std::atomic<uint64_t> reconnects{0};
+    // Sequences handed over:
+    std::atomic<uint64_t> open_offers{0}; ///< at present
+    std::atomic<uint64_t> offers{0};
+    std::atomic<uint64_t> expired_offers{0};
+    std::atomic<uint64_t> pulls_served{0};
+    std::atomic<uint64_t> failed_pulls_served{0};
+    std::atomic<uint64_t> handed_bytes{0}; ///< put where pullers read them
+    std::atomic<uint64_t> pulls{0};
+    std::atomic<uint64_t> failed_pulls{0};
+    std::atomic<uint64_t> pulled_bytes{0};
 };
 
 } // namespace pkv::node

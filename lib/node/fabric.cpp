@@ -1,24 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "node/fabric.h"
 
+#include "core/plugin.h"
+
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <iterator>
 
 namespace pkv::node {
 namespace {
-
-std::string plugin_path() {
-    const char *folder = std::getenv("PKV_PLUGIN_DIR");
-    if (folder != nullptr && *folder != 0) return std::string(folder) + "/" PKV_FABRIC_PLUGIN;
-    Dl_info info{};
-    if (dladdr(reinterpret_cast<const void *>(&fabric_plugin), &info) == 0 || info.dli_fname == nullptr) return PKV_FABRIC_PLUGIN;
-    const std::string library = info.dli_fname;
-    const size_t slash = library.rfind('/');
-    return (slash == std::string::npos ? std::string() : library.substr(0, slash + 1)) + "pagedkv/" PKV_FABRIC_PLUGIN;
-}
 
 /// Loading libfabric lets its shm provider put handlers of its own on these signals: they are the host's.
 class SignalsAsTheyWere {
@@ -44,7 +35,7 @@ pkv_status fabric_plugin(const pkv_fabric_table *&table) {
     static const pkv_fabric_table *loaded = nullptr; // never unloaded: its threads and callbacks live in it
     const std::lock_guard lock(mutex);
     if (loaded == nullptr) {
-        const std::string path = plugin_path();
+        const std::string path = plugin_path(PKV_FABRIC_PLUGIN);
         void *library = nullptr;
         {
             const SignalsAsTheyWere scope;

@@ -12,6 +12,12 @@
 //
 // Loading the plug-in loads libfabric, whose shm provider then puts handlers of its own on SIGBUS, SIGSEGV, SIGTERM and
 // SIGINT, before any code of the plug-in runs. Whoever loads it saves the actions of those four before, and puts them back.
+// The first call of its entry sets FI_OFI_RXM_ENABLE_PASSTHRU in the environment if it is not there and libfabric is older than
+// 1.18: without it the tcp provider crashes, and is refused if somebody else has used libfabric before.
+//
+// The provider "shm" is the plug-in's own: the kernel copies from one process to the other (process_vm_readv). It takes nothing of
+// libfabric's provider of that name, whose readers wait for ever for a lock that a killed peer held, and leaves nothing in
+// /dev/shm. Both processes have to belong to one user, who may read either; keys guard against mistakes only.
 #pragma once
 
 #include <pagedkv/types.h>
@@ -68,7 +74,7 @@ typedef struct pkv_fabric_table {
 
     /** Opens a provider: by name ("tcp", "net", "tcp;ofi_rxm", "shm", "verbs", "efa"), or, NULL or "", the first that works
      *  of verbs, efa, net, tcp. `host`: local address, or name of an interface; NULL = loopback for those that run over
-     *  sockets, the first device for others. shm has none. PKV_ERR_UNSUPPORTED: no such provider, or one without what is
+     *  sockets, the first device for others. Not looked at for shm. PKV_ERR_UNSUPPORTED: no such provider, or one without what is
      *  needed (reads, the key length), with the reason. */
     pkv_status (*open)(const char *provider, const char *host, pkv_fabric_domain **domain, char *why, size_t why_bytes);
     /** All its endpoints and regions have been closed. NULL is allowed. */
@@ -93,8 +99,8 @@ typedef struct pkv_fabric_table {
     pkv_status (*endpoint_open)(pkv_fabric_domain *domain, pkv_fabric_endpoint **endpoint, void *name, size_t *name_bytes,
                                 char *why, size_t why_bytes);
     /** Names the peer's endpoint, once; before the first read. PKV_ERR_INVALID: no name of this provider's. With shm also
-     *  PKV_ERR_NOT_FOUND: the peer is gone (the others see that when they read), and PKV_ERR_UNSUPPORTED: the peer is in
-     *  this process. */
+     *  PKV_ERR_NOT_FOUND: the peer is gone (the others see that when they read), and PKV_ERR_UNSUPPORTED: the system does not
+     *  let this process read that one (another user, Yama, a seccomp filter). */
     pkv_status (*endpoint_connect)(pkv_fabric_endpoint *endpoint, const void *name, size_t name_bytes, char *why,
                                    size_t why_bytes);
     /** Ends all reads of the endpoint, with PKV_ERR_CANCELLED, and then the endpoint. From no callback, and while no other

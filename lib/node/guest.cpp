@@ -103,6 +103,7 @@ void Guest::run(const std::atomic<bool> &stop) {
             posted_.notify_all();
         }
         writer.join(); // fetches that tiers have not answered keep what they write to alive, and end by themselves
+        end_pulls();
         expire(monotonic_ns(), true);
         counters.guests.fetch_sub(1, std::memory_order_relaxed);
     }
@@ -121,6 +122,8 @@ pkv_status Guest::handle(std::span<const std::byte> message) {
         answer(head.request, fetch);
     } else if (known && head.kind == Kind::release && decode(message, release)) {
         take_back(release);
+    } else if (known && handle_pull(head, message)) {
+        // done
     } else {
         service_->counters->bad_messages.fetch_add(1, std::memory_order_relaxed);
         return fail(PKV_ERR_MISMATCH, "a message of %zu bytes that is none", message.size());

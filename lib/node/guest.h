@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A peer that reads from this node: one connection that was accepted. Its thread answers its messages; another one sends what
-// tiers answer later, so that no tier waits for a slow peer.
+// tiers answer later, so that no tier waits for a slow peer. What it pulls of sequences is in guest_pulls.cpp.
 #pragma once
 
 #include "node/channel.h"
 #include "node/counters.h"
 #include "node/exports.h"
+#include "node/offers.h"
 #include "node/promotion.h"
 #include "tier/stack.h"
 
@@ -21,6 +22,7 @@ struct Service {
     std::shared_ptr<Fabric> fabric;
     TierStack tiers;
     Exports exports;
+    OfferBook offers;
     Hello hello; ///< but for the endpoint
     uint64_t lease_ns = 0;
     uint64_t timeout_ns = 0;
@@ -67,6 +69,11 @@ class Guest : public std::enable_shared_from_this<Guest> {
         uint64_t bytes = 0;
         uint64_t until_ns = 0;
     };
+    /// An offer that the guest pulls.
+    struct Pull {
+        std::shared_ptr<Offered> offered;
+        std::shared_ptr<std::atomic<bool>> watched;
+    };
     struct FetchRun;
 
     pkv_status greet();
@@ -75,6 +82,15 @@ class Guest : public std::enable_shared_from_this<Guest> {
     void answer(uint64_t request, const Fetch &fetch);
     void take_back(const Release &release);
     void end_fetch(FetchRun &run);
+    bool handle_pull(const Head &head, std::span<const std::byte> message);
+    void begin_pull(uint64_t request, const Open &open);
+    void watch_pull(uint64_t request, const Watch &watch);
+    void pack_pieces(uint64_t request, const Pieces &asked);
+    void end_pull(uint64_t number, pkv_status status);
+    void end_pulls();
+    Pull find_pull(uint64_t number) const;
+    pkv_status take_place(uint64_t bytes, Place &place);
+    void refuse(uint64_t request, pkv_status status);
     void post(std::vector<std::byte> message);
     void write();
     void expire(uint64_t now, bool all);
@@ -87,6 +103,8 @@ class Guest : public std::enable_shared_from_this<Guest> {
     std::unordered_map<pkv_tier_key, PinnedImage, KeyHash, KeyEqual> pins_;
     std::unordered_map<uint64_t, Ticket> tickets_;
     uint64_t next_ticket_ = 1;
+    std::unordered_map<uint64_t, Pull> pulls_;
+    uint64_t next_pull_ = 1;
     uint64_t open_fetches_ = 0;
     std::deque<std::vector<std::byte>> outbox_;
     std::condition_variable posted_;

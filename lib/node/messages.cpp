@@ -177,12 +177,148 @@ bool decode(std::span<const std::byte> message, Refused &refused) {
     return in.complete();
 }
 
+// ---- sequences that are offered
+
+std::vector<std::byte> encode(uint64_t request, const Open &open) {
+    WireWriter out = begin(Kind::open, request);
+    out.bytes(open.offer.data(), open.offer.size());
+    return out.take();
+}
+
+bool decode(std::span<const std::byte> message, Open &open) {
+    WireReader in = body_of(message);
+    in.bytes(open.offer.data(), open.offer.size());
+    return in.complete();
+}
+
+std::vector<std::byte> encode(uint64_t request, const Opened &opened) {
+    WireWriter out = begin(Kind::opened, request);
+    out.number(opened.pull);
+    out.number(opened.left_ns);
+    out.number(opened.num_tokens);
+    out.number(opened.front_bytes);
+    out.bytes(opened.geometry.data(), opened.geometry.size());
+    return out.take();
+}
+
+bool decode(std::span<const std::byte> message, Opened &opened) {
+    WireReader in = body_of(message);
+    opened.pull = in.number<uint64_t>();
+    opened.left_ns = in.number<uint64_t>();
+    opened.num_tokens = in.number<uint64_t>();
+    opened.front_bytes = in.number<uint64_t>();
+    in.bytes(opened.geometry.data(), opened.geometry.size());
+    return in.complete();
+}
+
+std::vector<std::byte> encode(uint64_t request, const Watch &watch) {
+    WireWriter out = begin(Kind::watch, request);
+    out.number(watch.pull);
+    out.number(watch.version);
+    out.number(watch.wait_ns);
+    return out.take();
+}
+
+bool decode(std::span<const std::byte> message, Watch &watch) {
+    WireReader in = body_of(message);
+    watch.pull = in.number<uint64_t>();
+    watch.version = in.number<uint64_t>();
+    watch.wait_ns = in.number<uint64_t>();
+    return in.complete();
+}
+
+std::vector<std::byte> encode(uint64_t request, const Progress &progress) {
+    WireWriter out = begin(Kind::progress, request);
+    out.number(progress.version);
+    out.number(static_cast<uint32_t>(progress.tokens.size()));
+    for (const uint64_t tokens : progress.tokens) out.number(tokens);
+    return out.take();
+}
+
+bool decode(std::span<const std::byte> message, Progress &progress) {
+    WireReader in = body_of(message);
+    progress.version = in.number<uint64_t>();
+    progress.tokens.resize(in.count(most_layers, sizeof(uint64_t)));
+    for (uint64_t &tokens : progress.tokens) tokens = in.number<uint64_t>();
+    return in.complete();
+}
+
+std::vector<std::byte> encode(uint64_t request, const Pieces &pieces) {
+    WireWriter out = begin(Kind::pieces, request);
+    out.number(pieces.pull);
+    out.number(static_cast<uint32_t>(pieces.pieces.size()));
+    for (const Piece &piece : pieces.pieces) {
+        out.number(piece.group);
+        out.number(piece.layer);
+        out.number(piece.first_head);
+        out.number(piece.heads);
+        out.number(piece.first);
+        out.number(piece.count);
+    }
+    return out.take();
+}
+
+bool decode(std::span<const std::byte> message, Pieces &pieces) {
+    WireReader in = body_of(message);
+    pieces.pull = in.number<uint64_t>();
+    pieces.pieces.resize(in.count(most_pieces, 4 * sizeof(uint32_t) + 2 * sizeof(uint64_t)));
+    for (Piece &piece : pieces.pieces) {
+        piece.group = in.number<uint32_t>();
+        piece.layer = in.number<uint32_t>();
+        piece.first_head = in.number<uint32_t>();
+        piece.heads = in.number<uint32_t>();
+        piece.first = in.number<uint64_t>();
+        piece.count = in.number<uint64_t>();
+    }
+    return in.complete();
+}
+
+std::vector<std::byte> encode(uint64_t request, const Packed &packed) {
+    WireWriter out = begin(Kind::packed, request);
+    out.number(static_cast<uint32_t>(packed.pieces.size()));
+    for (const PackedPiece &piece : packed.pieces) {
+        out.number(piece.place.status);
+        out.number(piece.place.ticket);
+        out.number(piece.place.offset);
+        out.number(piece.bytes);
+        out.number(piece.sum);
+    }
+    return out.take();
+}
+
+bool decode(std::span<const std::byte> message, Packed &packed) {
+    WireReader in = body_of(message);
+    packed.pieces.resize(in.count(most_pieces, sizeof(int32_t) + 4 * sizeof(uint64_t)));
+    for (PackedPiece &piece : packed.pieces) {
+        piece.place.status = in.number<int32_t>();
+        piece.place.ticket = in.number<uint64_t>();
+        piece.place.offset = in.number<uint64_t>();
+        piece.bytes = in.number<uint64_t>();
+        piece.sum = in.number<uint64_t>();
+    }
+    return in.complete();
+}
+
+std::vector<std::byte> encode(uint64_t request, const Finish &finish) {
+    WireWriter out = begin(Kind::finish, request);
+    out.number(finish.pull);
+    out.number(finish.status);
+    return out.take();
+}
+
+bool decode(std::span<const std::byte> message, Finish &finish) {
+    WireReader in = body_of(message);
+    finish.pull = in.number<uint64_t>();
+    finish.status = in.number<int32_t>();
+    return in.complete();
+}
+
 bool decode_head(std::span<const std::byte> message, Head &head) {
     if (message.size() < head_bytes || message.size() > largest_message) return false;
     WireReader in(message.first(head_bytes));
     const auto kind = in.number<uint16_t>();
     head.request = in.number<uint64_t>();
-    if (kind < static_cast<uint16_t>(Kind::hello) || kind > static_cast<uint16_t>(Kind::refused)) return false;
+    if (kind < static_cast<uint16_t>(Kind::hello) || kind > static_cast<uint16_t>(Kind::last)) return false;
     head.kind = static_cast<Kind>(kind);
     return true;
 }

@@ -20,16 +20,36 @@
 
 namespace pkv::node {
 
-constexpr uint32_t protocol_version = 1;
+constexpr uint32_t protocol_version = 2;
 constexpr uint32_t most_items = 4096; // of a request
 constexpr uint32_t most_shapes = 64;
 constexpr uint32_t most_windows = PKV_FABRIC_MAX_REGIONS;
+constexpr uint32_t most_pieces = 64;    // of a request
+constexpr uint32_t most_layers = 32768; // of an offer: PKV_MAX_GROUPS of PKV_MAX_LAYERS
 constexpr size_t longest_name = 256;
 constexpr size_t largest_message = size_t{1} << 20;
 
-enum class Kind : uint16_t { hello = 1, lookup = 2, found = 3, fetch = 4, places = 5, release = 6, refused = 7 };
+enum class Kind : uint16_t {
+    hello = 1,
+    lookup = 2,
+    found = 3,
+    fetch = 4,
+    places = 5,
+    release = 6,
+    refused = 7,
+    // A sequence that is offered:
+    open = 8,
+    opened = 9,
+    watch = 10,
+    progress = 11,
+    pieces = 12,
+    packed = 13,
+    finish = 14,
+    last = finish
+};
 
 using Digest = std::array<uint8_t, 32>;
+using OfferId = std::array<uint8_t, 16>; ///< random: who has it may pull
 
 struct Window {
     uint64_t bytes = 0;
@@ -85,6 +105,56 @@ struct Refused {
     std::string why;
 };
 
+/// Begins to pull what is offered. Answered by Opened; ends with Finish, or the connection.
+struct Open {
+    OfferId offer{};
+};
+struct Opened {
+    uint64_t pull = 0;         ///< names it on this connection
+    uint64_t left_ns = 0;      ///< until the offer ends
+    uint64_t num_tokens = 0;
+    uint64_t front_bytes = 0;  ///< of what is said of the sequence: geometry, tokens ... (handover/front.h)
+    Digest geometry{};
+};
+/// Asks how far each layer is. Answered when that is no longer what `version` says, or after a while.
+struct Watch {
+    uint64_t pull = 0;
+    uint64_t version = 0; ///< of the last Progress; 0: answer at once
+    uint64_t wait_ns = 0;
+};
+struct Progress {
+    uint64_t version = 0;
+    std::vector<uint64_t> tokens; ///< whose rows are complete, of each layer, group after group
+};
+/// Rows of tokens [first, first + count) of some heads of one layer, or bytes of the front.
+struct Piece {
+    static constexpr uint32_t front = UINT32_MAX; ///< as `group`
+    uint32_t group = 0;
+    uint32_t layer = 0; ///< of the group
+    uint32_t first_head = 0;
+    uint32_t heads = 0;
+    uint64_t first = 0;
+    uint64_t count = 0;
+};
+struct Pieces {
+    uint64_t pull = 0;
+    std::vector<Piece> pieces;
+};
+/// Where the pieces lie, and what they are: XXH3-64 of all their bytes.
+struct PackedPiece {
+    Place place;
+    uint64_t bytes = 0;
+    uint64_t sum = 0;
+};
+struct Packed {
+    std::vector<PackedPiece> pieces;
+};
+/// The pull has ended; no answer.
+struct Finish {
+    uint64_t pull = 0;
+    int32_t status = 0; ///< PKV_OK: everything has arrived
+};
+
 struct Head {
     Kind kind{};
     uint64_t request = 0;
@@ -98,6 +168,13 @@ std::vector<std::byte> encode(uint64_t request, const Fetch &fetch);
 std::vector<std::byte> encode(uint64_t request, const Places &places);
 std::vector<std::byte> encode(uint64_t request, const Release &release);
 std::vector<std::byte> encode(uint64_t request, const Refused &refused);
+std::vector<std::byte> encode(uint64_t request, const Open &open);
+std::vector<std::byte> encode(uint64_t request, const Opened &opened);
+std::vector<std::byte> encode(uint64_t request, const Watch &watch);
+std::vector<std::byte> encode(uint64_t request, const Progress &progress);
+std::vector<std::byte> encode(uint64_t request, const Pieces &pieces);
+std::vector<std::byte> encode(uint64_t request, const Packed &packed);
+std::vector<std::byte> encode(uint64_t request, const Finish &finish);
 
 /// The head of a message; false for what is none.
 bool decode_head(std::span<const std::byte> message, Head &head);
@@ -109,5 +186,12 @@ bool decode(std::span<const std::byte> message, Fetch &fetch);
 bool decode(std::span<const std::byte> message, Places &places);
 bool decode(std::span<const std::byte> message, Release &release);
 bool decode(std::span<const std::byte> message, Refused &refused);
+bool decode(std::span<const std::byte> message, Open &open);
+bool decode(std::span<const std::byte> message, Opened &opened);
+bool decode(std::span<const std::byte> message, Watch &watch);
+bool decode(std::span<const std::byte> message, Progress &progress);
+bool decode(std::span<const std::byte> message, Pieces &pieces);
+bool decode(std::span<const std::byte> message, Packed &packed);
+bool decode(std::span<const std::byte> message, Finish &finish);
 
 } // namespace pkv::node

@@ -63,6 +63,7 @@ pkv_status Node::open(NodeOptions options, std::shared_ptr<Node> &node) {
     fresh->reader_ = std::make_shared<Reader>(Reader{fresh->fabric_, hello, o.key, o.timeout_ns, fresh->counters_});
     fresh->remote_ = std::make_shared<RemoteTier>(fresh->fabric_, o.timeout_ns);
     fresh->tier_ = std::make_shared<Tier>(remote_ops(), new Context(fresh->remote_));
+    const auto served = o.tiers;
     if (!o.listen.empty()) {
         fresh->service_ = std::make_shared<Service>();
         Service &service = *fresh->service_;
@@ -86,6 +87,7 @@ pkv_status Node::open(NodeOptions options, std::shared_ptr<Node> &node) {
         PKV_TRY(service.exports.create(fresh->fabric_, o.export_bytes));
         PKV_TRY(fresh->listen());
     }
+    if (!o.directory.empty()) PKV_TRY(fresh->open_directory(hello, served));
     node = std::move(fresh);
     return PKV_OK;
 }
@@ -94,13 +96,29 @@ Node::~Node() { close(); }
 
 void Node::close() {
     if (stop_.exchange(true)) return;
+    if (directory_ != nullptr) directory_->close(); // first: nobody is led here any more
+    std::shared_ptr<NodeWork> work;
+    {
+        const std::lock_guard lock(work_mutex_);
+        work = work_;
+    }
+    if (work != nullptr) work->close();
     if (listener_.joinable()) listener_.join();
+    if (service_ != nullptr) service_->offers.close();
     sweep_guests(true);
     if (socket_ >= 0) ::close(socket_);
     socket_ = -1;
     const auto all = remote_ != nullptr ? remote_->peers() : std::vector<std::shared_ptr<Peer>>();
     if (remote_ != nullptr) remote_->close();
+    if (finder_ != nullptr) finder_->stop();
     for (const auto &peer : all) peer->stop();
+}
+
+std::shared_ptr<NodeWork> Node::work(const std::function<std::shared_ptr<NodeWork>()> &make) {
+    const std::lock_guard lock(work_mutex_);
+    if (work_ == nullptr) work_ = make();
+    if (stop_.load()) work_->close();
+    return work_;
 }
 
 // ---- serving
@@ -130,9 +148,41 @@ pkv_status Node::listen() {
     return PKV_OK;
 }
 
+pkv_status Node::open_directory(const Hello &hello, std::vector<std::shared_ptr<Tier>> tiers) {
+    directory::Options how;
+    how.servers = options_.directory;
+    how.prefix = options_.directory_prefix;
+    how.scope = {options_.key, hello.protocol, hello.image_format, hello.identity, hello.provider};
+    how.self = hello.incarnation;
+    how.heartbeat_ns = options_.heartbeat_ns;
+    how.entry_ttl_ns = options_.entry_ttl_ns;
+    how.timeout_ns = options_.timeout_ns;
+    if (!address_.empty() && !tiers.empty()) {
+        std::string host, port;
+        (void)split_address(address_, host, port);
+        const std::string &wanted = options_.advertise.empty() ? address_ : options_.advertise;
+        PKV_TRY(directory::make_node_address(wanted, static_cast<uint16_t>(std::stoul(port)), how.address));
+        how.tiers = std::move(tiers);
+    }
+    FinderOptions finder;
+    finder.reader = reader_;
+    finder.address = how.address;
+    finder.most_peers = options_.max_found_peers;
+    finder.heartbeat_ns = how.heartbeat_ns;
+    std::unique_ptr<directory::Client> client;
+    PKV_TRY(directory::Client::open(std::move(how), client));
+    directory_ = std::move(client);
+    finder.client = directory_;
+    finder_ = std::make_shared<Finder>(std::move(finder));
+    PKV_TRY(finder_->start());
+    remote_->find_with(finder_);
+    return PKV_OK;
+}
+
 void Node::accept_all() {
     while (!stop_.load(std::memory_order_acquire)) {
         sweep_guests(false);
+        service_->offers.tick(monotonic_ns());
         pollfd item{socket_, POLLIN, 0};
         if (poll(&item, 1, 100) <= 0) continue;
         const int socket = accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -190,14 +240,19 @@ pkv_status Node::connect(const std::string &address, uint64_t timeout_ns) {
         const std::lock_guard lock(connecting_);
         if (stop_.load()) return fail(PKV_ERR_CLOSED, "the node is being closed");
         const auto all = peers();
-        for (const auto &known : all)
-            if (known->address() == address) return fail(PKV_ERR_STATE, "%s is a peer already", address.c_str());
-        if (all.size() >= most_peers) return fail(PKV_ERR_LIMIT, "%zu peers", all.size());
-        peer = std::make_shared<Peer>(reader_, address);
-        try {
-            peer->start();
-        } catch (const std::system_error &error) {
-            return fail(PKV_ERR_NO_MEMORY, "a thread for %s: %s", address.c_str(), error.what());
+        for (const auto &known : all) {
+            if (known->address() != address) continue;
+            peer = finder_ != nullptr ? finder_->take(address) : nullptr; // one that was found becomes one that stays
+            if (peer == nullptr) return fail(PKV_ERR_STATE, "%s is a peer already", address.c_str());
+        }
+        if (peer == nullptr) {
+            if (all.size() >= most_peers) return fail(PKV_ERR_LIMIT, "%zu peers", all.size());
+            peer = std::make_shared<Peer>(reader_, address);
+            try {
+                peer->start();
+            } catch (const std::system_error &error) {
+                return fail(PKV_ERR_NO_MEMORY, "a thread for %s: %s", address.c_str(), error.what());
+            }
         }
         remote_->add(peer);
     }
@@ -216,6 +271,7 @@ pkv_status Node::connect(const std::string &address, uint64_t timeout_ns) {
 pkv_status Node::disconnect(const std::string &address) {
     for (const auto &peer : peers()) {
         if (peer->address() != address) continue;
+        if (finder_ != nullptr) (void)finder_->take(address);
         remote_->remove(peer);
         peer->stop();
         return PKV_OK;
@@ -246,6 +302,26 @@ void Node::stats(pkv_node_stats &out) const {
     out.late_answers = get(counters_->late_answers);
     out.reconnects = get(counters_->reconnects);
     out.promoted = get(counters_->promoted);
+    out.open_offers = get(counters_->open_offers);
+    out.offers = get(counters_->offers);
+    out.expired_offers = get(counters_->expired_offers);
+    out.pulls_served = get(counters_->pulls_served);
+    out.failed_pulls_served = get(counters_->failed_pulls_served);
+    out.handed_bytes = get(counters_->handed_bytes);
+    out.pulls = get(counters_->pulls);
+    out.failed_pulls = get(counters_->failed_pulls);
+    out.pulled_bytes = get(counters_->pulled_bytes);
+    if (directory_ == nullptr) return;
+    const directory::Counters &directory = directory_->counters();
+    out.directory_endpoints = directory_->size();
+    out.directory_endpoints_up = directory_->up();
+    out.directory_peers = finder_->peers().size();
+    out.directory_lookups = get(directory.lookups);
+    out.directory_hits = get(directory.hits);
+    out.directory_failures = get(directory.failures);
+    out.directory_published = get(directory.published);
+    out.directory_dropped = get(directory.dropped);
+    out.directory_bad_entries = get(directory.bad_entries);
 }
 
 } // namespace pkv::node

@@ -17,10 +17,12 @@ constexpr uint64_t longest_pause_ns = 10'000'000'000;
 constexpr uint64_t full_pause_ns = 2'000'000; // the other side had no room
 constexpr uint64_t send_ns = 2'000'000'000;
 constexpr size_t most_ranges = 64; // of a fetch
+constexpr uint64_t longest_idle_ns = 30'000'000'000; // of a connection that is made for one use
 
 } // namespace
 
-Peer::Peer(std::shared_ptr<Reader> reader, std::string address) : reader_(std::move(reader)), address_(std::move(address)) {}
+Peer::Peer(std::shared_ptr<Reader> reader, std::string address, bool once)
+    : reader_(std::move(reader)), address_(std::move(address)), once_(once) {}
 
 Peer::~Peer() { stop(); }
 
@@ -28,19 +30,28 @@ void Peer::start() {
     thread_ = std::thread([this] { run(); });
 }
 
-void Peer::stop() {
+void Peer::begin_stop() {
     {
         const std::lock_guard lock(mutex_);
         stop_ = true;
         if (channel_ != nullptr) channel_->shut_down();
     }
     changed_.notify_all();
+}
+
+void Peer::stop() {
+    begin_stop();
     if (thread_.joinable()) thread_.join();
 }
 
 std::string Peer::name() const {
     const std::lock_guard lock(mutex_);
     return theirs_.name;
+}
+
+std::array<uint8_t, 16> Peer::incarnation() const {
+    const std::lock_guard lock(mutex_);
+    return theirs_.incarnation;
 }
 
 pkv_status Peer::last_status(std::string &why) const {
@@ -52,7 +63,7 @@ pkv_status Peer::last_status(std::string &why) const {
 pkv_status Peer::wait_connected(uint64_t deadline_ns) {
     std::unique_lock lock(mutex_);
     const bool done = wait_until(changed_, lock, deadline_ns, [this] {
-        return stop_ || connected() || status_ == PKV_ERR_MISMATCH || status_ == PKV_ERR_INVALID;
+        return stop_ || connected() || over() || status_ == PKV_ERR_MISMATCH || status_ == PKV_ERR_INVALID;
     });
     if (connected()) return PKV_OK;
     if (done && !stop_) return fail(status_, "%s: %s", address_.c_str(), why_.c_str());
@@ -68,6 +79,7 @@ void Peer::run() {
         if (status == PKV_OK) {
             pause = first_pause_ns;
             changed_.notify_all();
+            if (on_change_) on_change_();
             serve();
             end_connection();
             reader_->counters->reconnects.fetch_add(1, std::memory_order_relaxed);
@@ -81,11 +93,18 @@ void Peer::run() {
             }
             changed_.notify_all();
         }
+        if (on_change_) on_change_();
         std::unique_lock lock(mutex_);
+        if (once_) {
+            over_.store(true, std::memory_order_release);
+            changed_.notify_all();
+            return;
+        }
         wait_until(changed_, lock, monotonic_ns() + pause, [this] { return stop_; });
-        if (stop_) return;
+        if (stop_) break;
         pause = std::min(2 * pause, longest_pause_ns);
     }
+    ended_.store(true, std::memory_order_release);
 }
 
 pkv_status Peer::connect() {
@@ -150,7 +169,18 @@ void Peer::serve() {
         }
         sweep(monotonic_ns());
         pump();
+        if (once_ && idle(monotonic_ns())) return;
     }
+}
+
+/// Whether nobody has used the connection for a while. Looked at now and then, which is enough.
+bool Peer::idle(uint64_t now) {
+    if (users_.load(std::memory_order_relaxed) != 0) {
+        idle_since_ns_ = 0;
+        return false;
+    }
+    if (idle_since_ns_ == 0) idle_since_ns_ = now;
+    return now - idle_since_ns_ > longest_idle_ns;
 }
 
 uint64_t Peer::next_deadline() {
@@ -252,6 +282,39 @@ bool Peer::look_up(std::span<const pkv_tier_key> keys, bool pin, uint64_t deadli
                   done(status, found);
               }};
     return send(request, std::move(call), encode(request, Lookup{pin, {keys.begin(), keys.end()}}));
+}
+
+bool Peer::ask(const std::function<std::vector<std::byte>(uint64_t)> &message, uint64_t deadline_ns, Answer answer) {
+    uint64_t request = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        request = next_request_++;
+    }
+    return send(request, Call{deadline_ns, std::move(answer)}, message(request));
+}
+
+void Peer::tell(std::vector<std::byte> message) { send(0, {}, std::move(message)); }
+
+void Peer::give_back(std::vector<uint64_t> tickets) {
+    if (tickets.empty()) return;
+    {
+        const std::lock_guard lock(mutex_);
+        tickets_.insert(tickets_.end(), tickets.begin(), tickets.end());
+    }
+    pump();
+}
+
+Hello Peer::theirs() const {
+    const std::lock_guard lock(mutex_);
+    return theirs_;
+}
+
+void Peer::read_place(RangeRead item, const Place &place) {
+    {
+        const std::lock_guard lock(mutex_);
+        in_flight_ += item.range.bytes;
+    }
+    begin_read(std::move(item), place);
 }
 
 void Peer::release(std::span<const pkv_tier_key> keys) {

@@ -37,18 +37,25 @@ struct RangeRead {
 
 class Peer : public std::enable_shared_from_this<Peer> {
   public:
-    Peer(std::shared_ptr<Reader> reader, std::string address);
+    /// `once`: for as long as it is used, and a while longer; a connection that ended, or did not come, is not made again.
+    Peer(std::shared_ptr<Reader> reader, std::string address, bool once = false);
     ~Peer();
     Peer(const Peer &) = delete;
     Peer &operator=(const Peer &) = delete;
 
+    /// Before start(): called, on the peer's thread, when a try to connect has ended or a connection has.
+    void on_change(std::function<void()> function) { on_change_ = std::move(function); }
     void start();
     void stop(); ///< ends the connection and all calls; waits for the thread
+    void begin_stop(); ///< the same, and does not wait
+    bool ended() const { return ended_.load(std::memory_order_acquire); }
     /// Waits for the first connection. PKV_ERR_TIMEOUT, or why it does not come.
     pkv_status wait_connected(uint64_t deadline_ns);
     bool connected() const { return connected_.load(std::memory_order_acquire); }
     const std::string &address() const { return address_; }
     std::string name() const;
+    std::array<uint8_t, 16> incarnation() const; ///< of the node there, when it was connected last
+    /// PKV_OK when it is connected; PKV_ERR_AGAIN as long as that is being tried for the first time.
     pkv_status last_status(std::string &why) const;
 
     /// Asks for images; `done` with the answer, or a failure. False: not connected, and nothing will be called.
@@ -59,10 +66,22 @@ class Peer : public std::enable_shared_from_this<Peer> {
     bool read(RangeRead item); ///< false as above
     void cancel_reads(const void *owner);
 
+    // For what has messages of its own (sequences that are handed over).
+    using Answer = std::function<void(pkv_status, Kind, std::span<const std::byte>)>;
+    /// Sends a request, `message(number)`; `answer` with the answer of whatever kind, or a failure. False as above.
+    bool ask(const std::function<std::vector<std::byte>(uint64_t)> &message, uint64_t deadline_ns, Answer answer);
+    void tell(std::vector<std::byte> message); ///< what has no answer
+    /// Reads what lies at a place that the other side has named (of `item.range` only the bytes count), and gives it back.
+    void read_place(RangeRead item, const Place &place);
+    void give_back(std::vector<uint64_t> tickets); ///< of places that are not read
+    Hello theirs() const;                          ///< while connected
+    void use(int change) { users_.fetch_add(change, std::memory_order_relaxed); }
+    bool over() const { return over_.load(std::memory_order_acquire); } ///< of `once`: stop() does not wait
+
   private:
     struct Call {
         uint64_t deadline_ns;
-        std::function<void(pkv_status, Kind, std::span<const std::byte>)> done;
+        Answer done;
     };
     /// A fetch that was sent: its items in order.
     struct Sent {
@@ -72,6 +91,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
     void run();
     pkv_status connect();
     void serve();
+    bool idle(uint64_t now);
     void end_connection();
     void sweep(uint64_t now);
     uint64_t next_deadline();
@@ -84,6 +104,10 @@ class Peer : public std::enable_shared_from_this<Peer> {
 
     std::shared_ptr<Reader> reader_;
     std::string address_;
+    const bool once_;
+    std::atomic<int> users_{0};
+    uint64_t idle_since_ns_ = 0; // the thread's
+    std::atomic<bool> over_{false};
     mutable std::mutex mutex_; // guards what follows
     std::condition_variable changed_;
     bool stop_ = false;
@@ -101,6 +125,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
     std::vector<uint64_t> tickets_; // to be released
     std::vector<std::function<void()>> after_close_; // reads that failed: their memory is free when the endpoint is closed
     std::atomic<bool> connected_{false};
+    std::atomic<bool> ended_{false};
+    std::function<void()> on_change_;
     std::thread thread_;
 };
 

@@ -5,6 +5,7 @@
 #include "core/wait.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace pkv::node {
 namespace {
@@ -23,14 +24,35 @@ void RemoteTier::remove(const std::shared_ptr<Peer> &peer) {
     std::erase(peers_, peer);
 }
 
-std::vector<std::shared_ptr<Peer>> RemoteTier::peers() const {
+std::vector<std::shared_ptr<Peer>> RemoteTier::added() const {
     const Lock lock(mutex_);
     return peers_;
 }
 
+std::shared_ptr<Finder> RemoteTier::finder() const {
+    const Lock lock(mutex_);
+    return finder_;
+}
+
+void RemoteTier::find_with(std::shared_ptr<Finder> finder) {
+    const Lock lock(mutex_);
+    finder_ = std::move(finder);
+}
+
+std::vector<std::shared_ptr<Peer>> RemoteTier::peers() const {
+    auto all = added();
+    if (const auto finder = this->finder()) {
+        const auto found = finder->peers();
+        all.insert(all.end(), found.begin(), found.end());
+    }
+    return all;
+}
+
 void RemoteTier::close() {
+    std::shared_ptr<Finder> finder; // ended outside of the lock
     const Lock lock(mutex_);
     peers_.clear();
+    finder.swap(finder_);
 }
 
 pkv_status RemoteTier::submit(const pkv_tier_batch &batch) {
@@ -73,6 +95,7 @@ struct RemoteTier::LookupRun {
     const pkv_tier_key *keys = nullptr;
     uint64_t num_items = 0;
     bool pin = false;
+    uint64_t deadline_ns = 0;
     std::mutex mutex;
     std::vector<uint64_t> bytes;
     std::vector<std::shared_ptr<Peer>> where;
@@ -86,44 +109,65 @@ void RemoteTier::look_up(const pkv_tier_batch &batch) {
     run->keys = batch.keys;
     run->num_items = batch.num_items;
     run->pin = batch.kind == PKV_TIER_LOOKUP && (batch.flags & PKV_TIER_PIN) != 0;
+    run->deadline_ns = batch.deadline_ns != 0 ? batch.deadline_ns : monotonic_ns() + timeout_ns_;
     run->bytes.resize(batch.num_items);
     run->where.resize(batch.num_items);
-    const uint64_t deadline = batch.deadline_ns != 0 ? batch.deadline_ns : monotonic_ns() + timeout_ns_;
-    for (const auto &peer : peers())
-        for (uint64_t first = 0; first < batch.num_items; first += most_items) {
-            if (!peer->connected()) continue;
-            const uint64_t count = std::min<uint64_t>(batch.num_items - first, most_items);
+    const std::span keys(batch.keys, batch.num_items);
+    std::vector<uint32_t> all(batch.num_items);
+    std::iota(all.begin(), all.end(), 0);
+    const auto named = added();
+    if (const auto finder = this->finder()) {
+        {
+            const std::lock_guard lock(run->mutex);
+            ++run->open;
+        }
+        finder->find(
+            keys, run->deadline_ns, named, [run](const auto &peer, std::vector<uint32_t> items) { ask(run, peer, items); },
+            [run] { leave(run); });
+    }
+    for (const auto &peer : named) ask(run, peer, all);
+    leave(run);
+}
+
+/// Asks a peer for some of the items.
+void RemoteTier::ask(const std::shared_ptr<LookupRun> &run, const std::shared_ptr<Peer> &peer, std::span<const uint32_t> items) {
+    for (size_t first = 0; first < items.size() && peer->connected(); first += most_items) {
+        const auto part = items.subspan(first, std::min<size_t>(items.size() - first, most_items));
+        std::vector<pkv_tier_key> keys;
+        keys.reserve(part.size());
+        for (const uint32_t item : part) keys.push_back(run->keys[item]);
+        auto done = [run, peer, asked = std::vector<uint32_t>(part.begin(), part.end())](pkv_status status, const Found &found) {
+            std::vector<pkv_tier_key> twice; // pinned in a second node as well
             {
                 const std::lock_guard lock(run->mutex);
-                ++run->open;
-            }
-            auto done = [run, peer, first](pkv_status status, const Found &found) {
-                std::vector<pkv_tier_key> twice; // pinned in a second node as well
-                {
-                    const std::lock_guard lock(run->mutex);
-                    for (size_t i = 0; status == PKV_OK && i < found.bytes.size(); ++i) {
-                        if (found.bytes[i] == 0) continue;
-                        if (run->where[first + i] == nullptr) {
-                            run->where[first + i] = peer;
-                            run->bytes[first + i] = found.bytes[i];
-                        } else if (run->pin) {
-                            twice.push_back(run->keys[first + i]);
-                        }
+                for (size_t i = 0; status == PKV_OK && i < found.bytes.size(); ++i) {
+                    if (found.bytes[i] == 0) continue;
+                    if (run->where[asked[i]] == nullptr) {
+                        run->where[asked[i]] = peer;
+                        run->bytes[asked[i]] = found.bytes[i];
+                    } else if (run->pin) {
+                        twice.push_back(run->keys[asked[i]]);
                     }
-                    if (--run->open != 0) status = PKV_ERR_BUSY;
-                    else status = PKV_OK;
                 }
-                peer->release(twice);
-                if (status == PKV_OK) run->tier->end_lookup(*run);
-            };
-            if (!peer->look_up({batch.keys + first, count}, run->pin, deadline, done)) done(PKV_ERR_IO, {});
+            }
+            peer->release(twice);
+            leave(run);
+        };
+        {
+            const std::lock_guard lock(run->mutex);
+            ++run->open;
         }
-    bool last = false;
+        if (!peer->look_up(keys, run->pin, run->deadline_ns, done)) done(PKV_ERR_IO, {});
+    }
+}
+
+/// One of those who keep the lookup open has done what it could.
+void RemoteTier::leave(const std::shared_ptr<LookupRun> &run) {
     {
         const std::lock_guard lock(run->mutex);
-        last = --run->open == 0;
+        if (--run->open != 0) return;
     }
-    if (last) end_lookup(*run);
+    run->tier->end_lookup(*run);
 }
 
 void RemoteTier::end_lookup(LookupRun &run) {

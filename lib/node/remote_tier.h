@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The images of other nodes as a tier: looked up in all of them at once, read from one that has them. It stores nothing.
+// The images of other nodes as a tier: looked up in all of them at once (those that a directory names: in those of which it
+// says that they have them), read from one that has them. It stores nothing.
 #pragma once
 
 #include "core/mutex.h"
+#include "node/finder.h"
 #include "node/peer.h"
 
 #include <memory>
@@ -15,9 +17,10 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
   public:
     RemoteTier(std::shared_ptr<Fabric> fabric, uint64_t timeout_ns) : fabric_(std::move(fabric)), timeout_ns_(timeout_ns) {}
 
+    void find_with(std::shared_ptr<Finder> finder); ///< before the first request
     void add(std::shared_ptr<Peer> peer);
     void remove(const std::shared_ptr<Peer> &peer);
-    std::vector<std::shared_ptr<Peer>> peers() const;
+    std::vector<std::shared_ptr<Peer>> peers() const; ///< those that were found, too
     void close(); ///< from now on it finds nothing
 
     // pkv_tier_ops
@@ -46,7 +49,11 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
         uint32_t pins = 0;
         bool bad = false; ///< its bytes were not the image: nobody shall find it again
     };
+    std::vector<std::shared_ptr<Peer>> added() const;
+    std::shared_ptr<Finder> finder() const;
     void look_up(const pkv_tier_batch &batch);
+    static void ask(const std::shared_ptr<LookupRun> &run, const std::shared_ptr<Peer> &peer, std::span<const uint32_t> items);
+    static void leave(const std::shared_ptr<LookupRun> &run);
     void end_lookup(LookupRun &run);
     void load(const pkv_tier_batch &batch);
     void try_next(const std::shared_ptr<LoadRun> &run);
@@ -56,7 +63,8 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
     std::shared_ptr<Fabric> fabric_;
     uint64_t timeout_ns_;
     mutable Mutex mutex_;
-    std::vector<std::shared_ptr<Peer>> peers_ PKV_GUARDED_BY(mutex_);
+    std::vector<std::shared_ptr<Peer>> peers_ PKV_GUARDED_BY(mutex_); // added
+    std::shared_ptr<Finder> finder_ PKV_GUARDED_BY(mutex_);
     std::vector<std::shared_ptr<Region>> regions_ PKV_GUARDED_BY(mutex_);
     std::unordered_map<pkv_tier_key, Known, KeyHash, KeyEqual> known_ PKV_GUARDED_BY(mutex_);
 };

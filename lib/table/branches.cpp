@@ -148,6 +148,7 @@ pkv_status Table::truncate(uint64_t num_tokens) {
     drop_media_behind_names();
     for (uint64_t &end : written_) end = std::min(end, num_tokens);
     if (num_tokens < committed_) {
+        sequence_ = next_version();
         committed_ = num_tokens;
         tail_private_ = false; // may now lie in a block that is published
     }

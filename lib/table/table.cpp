@@ -23,7 +23,7 @@ uint64_t Table::next_version() {
 }
 
 Table::Table(std::shared_ptr<Pool> pool)
-    : pool_(std::move(pool)), version_(next_version()), page_tokens_(pool_->page_tokens()) {
+    : pool_(std::move(pool)), version_(next_version()), sequence_(version_), page_tokens_(pool_->page_tokens()) {
     uint32_t layers = 0;
     for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
         first_layer_[group] = layers;
@@ -72,7 +72,7 @@ void Table::clear() {
     std::fill(written_.begin(), written_.end(), 0);
     committed_ = matched_ = 0;
     tail_private_ = share_ = false;
-    version_ = next_version();
+    version_ = sequence_ = next_version();
 }
 
 pkv_status Table::admit(const prefix::Prompt &prompt, const pkv_admit_options &options, pkv_match &match, bool counted) {

@@ -4,6 +4,7 @@
 //   table.cpp     the life of a sequence: admit, reserve, write, commit, gather
 //   branches.cpp  fork, truncate, accept, window, and copy-on-write
 //   transfer.cpp  export and import
+//   handed.cpp    sequences that go to another pool, or come from one
 //   residency.cpp blocks in tiers: spill, restore
 //   loaded.cpp    blocks that a prefetch session has loaded
 #pragma once
@@ -77,6 +78,19 @@ class alignas(64) Table {
     /// Writes into the buffer, or with an empty one only finds the size, which a second call has to be given again.
     pkv_status export_to(std::span<std::byte> buffer, uint64_t &size) const;
     pkv_status import_from(std::span<const std::byte> buffer);
+
+    // For hand-overs.
+    /// Whether a block of a group has rows.
+    using HasBlock = std::function<bool(uint32_t group, uint64_t block)>;
+    /// Another value once the committed tokens are others, or may become others: after clear(), and a truncate() that cut them.
+    uint64_t sequence() const { return sequence_; }
+    std::span<const pkv_token> tokens() const { return tokens_; }
+    const std::vector<prefix::Media> &media() const { return media_; }
+    std::span<const RetentionRange> retention() const { return retention_; }
+    prefix::Digest namespace_digest() const { return pool_->namespace_of(frontier_); }
+    /// Begins a sequence whose rows come from elsewhere: whole blocks that the pool has (with `match`), committed already, then
+    /// pages for the blocks that `has` names, and none elsewhere. The tokens that are committed are the first to be left out.
+    pkv_status admit_handed(prefix::Prompt &prompt, std::vector<pkv_token> tokens, bool match, const HasBlock &has);
 
     // For prefetch sessions.
     /// Another value once blocks became absent or ceased to be, or their pages changed.
@@ -159,8 +173,7 @@ class alignas(64) Table {
     void drop_pending_copies();
     void move_scales(uint32_t group, uint32_t layer, bool is_k, uint64_t first, uint64_t count, std::byte *flat,
                      bool to_pages) const;
-    pkv_status admit_imported(prefix::Prompt &prompt, std::vector<pkv_token> &tokens,
-                              const std::function<bool(uint32_t, uint64_t)> &has);
+    pkv_status match_handed(const prefix::Prompt &prompt, uint64_t &blocks);
     void move_media(std::span<const uint64_t> positions);
     void move_rows(uint32_t group, std::span<const uint64_t> positions);
     void fill_slots(uint32_t group, uint64_t position, uint64_t count, pkv_slot *out) const;
@@ -171,6 +184,7 @@ class alignas(64) Table {
     uint64_t mark_ = 0;
     uint64_t committed_ = 0;
     uint64_t version_;
+    uint64_t sequence_;
     uint32_t page_tokens_;
     bool tail_private_ = false; // known: the block at `committed` is this table's alone
     bool share_ = false;        // PKV_ADMIT_SHARE

@@ -349,7 +349,7 @@ pkv_status Table::import_from(std::span<const std::byte> buffer) {
         return fail(PKV_ERR_INVALID, "%" PRIu64 " bytes of rows in the buffer, not %" PRIu64, reader.left(), rows);
 
     std::vector<pkv_slot> slots(in.header.num_tokens);
-    PKV_TRY(admit_imported(in.prompt, in.tokens, [&](uint32_t group, uint64_t block) {
+    PKV_TRY(admit_handed(in.prompt, std::move(in.tokens), false, [&](uint32_t group, uint64_t block) {
         const uint64_t token = block * page_tokens_;
         return token < in.groups[group].head_end || token >= in.groups[group].tail_begin;
     }));
@@ -370,36 +370,6 @@ pkv_status Table::import_from(std::span<const std::byte> buffer) {
                                return PKV_OK;
                            }));
     return commit(in.header.num_tokens);
-}
-
-/// Begins a sequence with pages for the blocks that `has(group, block)` names, and none elsewhere.
-pkv_status Table::admit_imported(prefix::Prompt &prompt, std::vector<pkv_token> &tokens,
-                                 const std::function<bool(uint32_t, uint64_t)> &has) {
-    const uint64_t blocks = blocks_for(tokens.size(), page_tokens_);
-    GroupCounts wanted{};
-    for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
-        for (uint64_t block = 0; block < blocks; ++block) wanted[group] += has(group, block);
-        lists_[group].reserve(std::max(blocks, wanted[group]));
-    }
-    frontier_ = pool_->open_namespace(prompt.ns);
-    if (const pkv_status status = pool_->extend(lists_, wanted); status != PKV_OK) {
-        clear();
-        return status;
-    }
-    for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
-        // Spread the pages over the blocks that have one, from the end, so that each is read before it is overwritten.
-        uint64_t next = lists_[group].size();
-        lists_[group].resize(blocks, PKV_NO_PAGE);
-        for (uint64_t block = blocks; block-- > 0;) {
-            const bool filled = has(group, block);
-            lists_[group][block] = filled ? lists_[group][--next] : PKV_NO_PAGE;
-        }
-    }
-    tokens_ = std::move(tokens);
-    media_ = std::move(prompt.media);
-    tail_private_ = true;
-    version_ = next_version();
-    return PKV_OK;
 }
 
 } // namespace pkv

@@ -225,6 +225,59 @@ constexpr Histogram<Sessions> session_histograms[] = {
     {"pagedkv_prefetch_exposed_seconds", "Waits of callers for loads.", &Sessions::exposed},
 };
 
+// ---- nodes ---------------------------------------------------------------------------------------------------------
+
+using Nodes = pkv_node_stats;
+
+constexpr Field<Nodes> node_fields[] = {
+    {"pagedkv_node_guests", gauge, "Readers that are connected.", &Nodes::guests},
+    {"pagedkv_node_accepted_connections_total", counter, "Connections of readers that came to be.", &Nodes::accepted},
+    {"pagedkv_node_refused_connections_total", counter, "Connections of readers that did not.", &Nodes::refused},
+    {"pagedkv_node_served_lookups_total", counter, "Page images that readers asked for.", &Nodes::lookups_served},
+    {"pagedkv_node_served_fetches_total", counter, "Ranges of page images that readers asked for.",
+     &Nodes::fetches_served},
+    {"pagedkv_node_served_bytes_total", counter, "Bytes put where readers read them.", &Nodes::bytes_served},
+    {"pagedkv_node_leases", gauge, "Page images that are leased to readers.", &Nodes::leases},
+    {"pagedkv_node_expired_leases_total", counter, "Leases that ended by themselves.", &Nodes::expired_leases},
+    {"pagedkv_node_bad_messages_total", counter, "Messages that were none.", &Nodes::bad_messages},
+    {"pagedkv_node_promoted_images_total", counter, "Page images copied to the first tier.", &Nodes::promoted},
+    {"pagedkv_node_peers", gauge, "Nodes to read from.", &Nodes::peers},
+    {"pagedkv_node_connected_peers", gauge, "Nodes to read from that are connected.", &Nodes::connected_peers},
+    {"pagedkv_node_reads_total", counter, "Ranges of page images read from other nodes.", &Nodes::reads},
+    {"pagedkv_node_failed_reads_total", counter, "Reads from other nodes that failed.", &Nodes::failed_reads},
+    {"pagedkv_node_read_bytes_total", counter, "Bytes read from other nodes.", &Nodes::bytes_read},
+    {"pagedkv_node_late_answers_total", counter, "Questions that other nodes did not answer in time.",
+     &Nodes::late_answers},
+    {"pagedkv_node_ended_connections_total", counter, "Connections to other nodes that ended.", &Nodes::reconnects},
+    {"pagedkv_node_open_offers", gauge, "Sequences that are offered.", &Nodes::open_offers},
+    {"pagedkv_node_offers_total", counter, "Sequences that were offered.", &Nodes::offers},
+    {"pagedkv_node_expired_offers_total", counter, "Offers that ended by themselves.", &Nodes::expired_offers},
+    {"pagedkv_node_served_pulls_total", counter, "Pulls of offers that came to their end.", &Nodes::pulls_served},
+    {"pagedkv_node_failed_served_pulls_total", counter, "Pulls of offers that ended before.",
+     &Nodes::failed_pulls_served},
+    {"pagedkv_node_handed_bytes_total", counter, "Bytes of sequences put where others pull them.", &Nodes::handed_bytes},
+    {"pagedkv_node_pulls_total", counter, "Sequences pulled from other nodes.", &Nodes::pulls},
+    {"pagedkv_node_failed_pulls_total", counter, "Pulls from other nodes that ended before.", &Nodes::failed_pulls},
+    {"pagedkv_node_pulled_bytes_total", counter, "Bytes of rows pulled from other nodes.", &Nodes::pulled_bytes},
+    {"pagedkv_node_directory_endpoints", gauge, "Servers of the directory.", &Nodes::directory_endpoints},
+    {"pagedkv_node_directory_endpoints_up", gauge, "Servers of the directory that are connected.",
+     &Nodes::directory_endpoints_up},
+    {"pagedkv_node_directory_peers", gauge, "Nodes to read from that the directory has led to.",
+     &Nodes::directory_peers},
+    {"pagedkv_node_directory_lookups_total", counter, "Page images that the directory was asked for.",
+     &Nodes::directory_lookups},
+    {"pagedkv_node_directory_hits_total", counter, "Of these, those of which it named another node.",
+     &Nodes::directory_hits},
+    {"pagedkv_node_directory_failures_total", counter, "Page images of which it said nothing in time, and entries refused.",
+     &Nodes::directory_failures},
+    {"pagedkv_node_directory_published_entries_total", counter, "Entries written to the directory, renewals too.",
+     &Nodes::directory_published},
+    {"pagedkv_node_directory_dropped_changes_total", counter, "Changes that came faster than they could be written.",
+     &Nodes::directory_dropped},
+    {"pagedkv_node_directory_bad_entries_total", counter, "Entries of the directory that no node of the cluster wrote.",
+     &Nodes::directory_bad_entries},
+};
+
 // ---- the format ----------------------------------------------------------------------------------------------------
 
 /// Statistics, and the labels that say whose.
@@ -336,7 +389,7 @@ const char *name_of_engine(int32_t engine) {
 }
 
 /// What is fixed and no number: labels of a gauge that is always 1.
-void write_infos(Writer &writer, const Sources<Pools> &groups, const Sources<Tiers> &tiers) {
+void write_infos(Writer &writer, const Sources<Pools> &groups, const Sources<Tiers> &tiers, const Sources<Nodes> &nodes) {
     if (!groups.empty())
         writer.family("pagedkv_pool_info", gauge, "Memory of a layer group, and the seed of block keys.");
     for (const auto &[labels, stats] : groups)
@@ -350,12 +403,15 @@ void write_infos(Writer &writer, const Sources<Pools> &groups, const Sources<Tie
                       labels + ',' + label("engine", name_of_engine(stats->usage.engine)) + ',' +
                           label("registered_buffers", stats->usage.registered_buffers != 0 ? "1" : "0"),
                       "1");
+    if (!nodes.empty()) writer.family("pagedkv_node_info", gauge, "What carries a node's page bytes.");
+    for (const auto &[labels, stats] : nodes)
+        writer.sample("pagedkv_node_info", labels + ',' + label("provider", stats->provider), "1");
 }
 
 } // namespace
 
 void write_prometheus(std::string &out, std::span<const NamedPool> pools, std::span<const NamedTier> tiers,
-                      std::span<const NamedSession> sessions) {
+                      std::span<const NamedSession> sessions, std::span<const NamedNode> nodes) {
     Sources<Pools> of_groups, of_pools;
     for (const NamedPool &pool : pools) {
         of_pools.push_back({label("pool", pool.name), &pool.groups[0]});
@@ -373,8 +429,11 @@ void write_prometheus(std::string &out, std::span<const NamedPool> pools, std::s
     for (const NamedSession &session : sessions)
         of_sessions.push_back({label("session", session.name), &session.stats});
 
+    Sources<Nodes> of_nodes;
+    for (const NamedNode &node : nodes) of_nodes.push_back({label("node", node.name), &node.stats});
+
     Writer writer(out);
-    write_infos(writer, of_groups, of_tiers);
+    write_infos(writer, of_groups, of_tiers, of_nodes);
     writer.write_all(of_groups, group_parts);
     writer.write_all(of_groups, group_fields);
     writer.write_all(of_groups, group_ratios);
@@ -388,6 +447,7 @@ void write_prometheus(std::string &out, std::span<const NamedPool> pools, std::s
     writer.write_all(of_sessions, session_fields);
     writer.write_all(of_sessions, session_ratios);
     writer.write_all(of_sessions, session_histograms);
+    writer.write_all(of_nodes, node_fields);
 }
 
 } // namespace pkv

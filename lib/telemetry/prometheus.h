@@ -2,6 +2,7 @@
 // Statistics in the text format of Prometheus, version 0.0.4.
 #pragma once
 
+#include <pagedkv/node.h>
 #include <pagedkv/prefetch.h>
 #include <pagedkv/stats.h>
 #include <pagedkv/tier.h>
@@ -29,8 +30,13 @@ struct NamedSession {
     pkv_prefetch_stats stats;
 };
 
+struct NamedNode {
+    std::string name;
+    pkv_node_stats stats;
+};
+
 /// Appends the text: each family once, with the samples of all that have it.
 void write_prometheus(std::string &out, std::span<const NamedPool> pools, std::span<const NamedTier> tiers,
-                      std::span<const NamedSession> sessions);
+                      std::span<const NamedSession> sessions, std::span<const NamedNode> nodes);
 
 } // namespace pkv

@@ -25,6 +25,12 @@ extern "C" {
 #define PKV_DEVICE_VERSION 1
 #define PKV_DEVICE_ENTRY "pkv_device_plugin"
 
+/* Host arrays of a call (slots; pages, indptr, first, counts, out_first, and 8 bytes for each sequence and one more; src, dst,
+ * tokens; 24 bytes for each slice), each rounded up to 16 bytes, that come to no more than this travel with the launch. Larger
+ * ones are copied to the device first, in the stream's order, from memory of the context's own: while the stream is being
+ * captured that gives PKV_ERR_CAPTURE, as a graph would read them again when it is replayed. */
+#define PKV_DEVICE_INLINE_BYTES 2048
+
 typedef struct pkv_device_context pkv_device_context; /* one device that is in use */
 typedef struct pkv_device_event pkv_device_event;     /* a point in a stream */
 
@@ -52,8 +58,10 @@ typedef struct pkv_device_flat {
     uint64_t token_stride, head_stride;
 } pkv_device_flat;
 
-/* One launch: row i of k[l] and v[l] goes to slot slots[i] of layers[l], for all l. Slots below 0 are skipped; of equal slots
- * one row wins, which is not said. Conversion by dtypes as public tensor.h states; rows of the stored type are moved as they are. */
+/* One launch for layers of one shape (a few where they are very many): row i of k[l] and v[l] goes to slot slots[i] of layers[l],
+ * for all l. Slots below 0 are skipped. Of equal slots in a host array the last row wins; in a device array
+ * none must be equal: their rows may mix. Conversion by dtypes as public tensor.h states; rows of the stored type are moved as
+ * they are. */
 typedef struct pkv_device_write {
     size_t struct_size;
     uint32_t num_layers;
@@ -86,6 +94,9 @@ typedef struct pkv_device_gather {
     uint64_t padded;        /* rows counts[s] .. padded of each sequence become zero; 0 = none */
     uint32_t arrays_on_host;/* 1: pages, indptr, first, counts, out_first are host arrays, read before the call returns; 0: device addresses */
     uint32_t max_blocks;
+    /* Without arrays of its own, so that a captured gather needs none besides the pages: `first` NULL is first_token for every
+     * sequence, `counts` NULL max_count, `out_first` NULL s * (padded, or max_count when that is 0). */
+    uint64_t first_token;
 } pkv_device_gather;
 
 /* A layer's slice of a page image: `tokens` tokens' K rows of all heads, then V rows, dense, in the order `layout` (of the whole
@@ -197,6 +208,11 @@ typedef struct pkv_device_table {
                        const pkv_device_slice *slices, uint64_t num_slices, uint32_t max_blocks, char *why, size_t why_bytes);
     pkv_status (*unpack)(pkv_device_context *context, void *stream, const pkv_device_layer *layers, uint32_t num_layers,
                          const pkv_device_slice *slices, uint64_t num_slices, uint32_t max_blocks, char *why, size_t why_bytes);
+
+    /* ---- later additions: NULL, or past struct_size, where a plug-in lacks them ---- */
+    /* What tells a stream from every other one of the process, also from one that had its handle before (cudaStreamGetId); 0:
+     * not known. Also of a capturing stream. */
+    uint64_t (*stream_id)(pkv_device_context *context, void *stream);
 } pkv_device_table;
 
 /* The plug-in's entry. The table is static. */

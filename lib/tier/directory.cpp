@@ -69,6 +69,11 @@ void Directory::show(uint32_t id) {
     entry.state = State::ready;
     ++images_;
     list(id);
+    tell_of(entry);
+}
+
+void Directory::tell_of(const Entry &entry) {
+    if (watches_ != nullptr && entry.tag != PKV_TIER_TAG_PRIVATE) watches_->changed(entry.key);
 }
 
 /// The opposite.
@@ -86,6 +91,7 @@ void Directory::hide(uint32_t id) {
         gap = at;
     }
     places_[gap] = 0;
+    tell_of(entries_[id]);
 }
 
 // ---- entries
@@ -105,6 +111,7 @@ void Directory::make(uint32_t id, const pkv_tier_key &key, uint32_t size_class, 
                      const pkv_retention &retention, uint64_t tag) {
     Entry &entry = entries_[id];
     entry = Entry{};
+    end_ = std::max<uint64_t>(end_, uint64_t{id} + 1);
     entry.key = key;
     entry.offset = offset;
     entry.size = size;
@@ -170,6 +177,18 @@ bool Directory::restore(uint32_t id, const pkv_tier_key &key, uint64_t offset, u
     generation_ = std::max(generation_, generation);
     show(id);
     return true;
+}
+
+uint64_t Directory::list(uint64_t &cursor, std::span<pkv_tier_key> keys) const {
+    constexpr uint64_t at_once = 4096;
+    const uint64_t end = std::min(end_, cursor + at_once);
+    uint64_t count = 0;
+    for (; cursor < end && count < keys.size(); ++cursor) {
+        const Entry &entry = entries_[cursor];
+        if (entry.state == State::ready && entry.tag != PKV_TIER_TAG_PRIVATE) keys[count++] = entry.key;
+    }
+    if (cursor >= end_) cursor = 0;
+    return count;
 }
 
 // ---- tags

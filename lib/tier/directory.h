@@ -13,6 +13,7 @@
 #include "core/status.h"
 #include "core/virtual_array.h"
 #include "tier/extents.h"
+#include "tier/watch.h"
 
 #include <pagedkv/pool.h>
 #include <pagedkv/tier_ops.h>
@@ -37,6 +38,9 @@ class Directory {
     /// @param max_images      1 .. 2^31
     /// PKV_ERR_INVALID, PKV_ERR_LIMIT, PKV_ERR_NO_MEMORY; may throw std::bad_alloc.
     pkv_status create(uint64_t capacity_bytes, uint64_t max_images);
+
+    /// Who hears of images that become findable or cease to be, with the owner's lock held.
+    void tell(TierWatches &watches) { watches_ = &watches; }
 
     /// The entry that is ready under this key, or no_entry.
     uint32_t find(const pkv_tier_key &key);
@@ -98,6 +102,11 @@ class Directory {
     /// The entries that would be evicted next, the first one first. Returns how many.
     uint64_t victims(std::span<uint32_t> out);
 
+    /// Keys of findable images that are not private, from entry `cursor` on (0 = the first), a few thousand entries looked at.
+    /// Returns how many; the cursor goes on, to 0 after the last entry.
+    uint64_t list(uint64_t &cursor, std::span<pkv_tier_key> keys) const;
+    bool is_shared(uint32_t id) const { return entries_[id].tag != PKV_TIER_TAG_PRIVATE; }
+
     uint64_t capacity_bytes() const { return capacity_bytes_; }
     uint64_t max_images() const { return max_images_; }
     uint64_t used_bytes() const { return used_bytes_; } ///< of all entries, also dropped ones still in use
@@ -139,6 +148,7 @@ class Directory {
     uint64_t home(uint32_t hash) const { return hash >> hash_shift_; }
     uint64_t after(uint64_t place) const { return place + 1 < places_.size() ? place + 1 : 0; }
     void hide(uint32_t id);
+    void tell_of(const Entry &entry);
     uint32_t take_id();
     void make(uint32_t id, const pkv_tier_key &key, uint32_t size_class, uint64_t offset, uint64_t size,
               const pkv_retention &retention, uint64_t tag);
@@ -177,7 +187,9 @@ class Directory {
     std::unique_ptr<ClassLists[]> classes_;
     VirtualArray<uint32_t> timers_; // a heap of entries, the first deadline first
     uint32_t num_timers_ = 0;
+    TierWatches *watches_ = nullptr;
     uint32_t fresh_ = 0; // entries from here on were never taken, unless restored
+    uint64_t end_ = 0;   // entries from here on were never taken
     uint32_t free_ = no_entry;
     uint64_t stamp_ = 0, generation_ = 0;
     uint64_t used_bytes_ = 0, images_ = 0, pinned_ = 0, evicted_ = 0;

@@ -357,6 +357,17 @@ uint64_t FileTier::victims(std::span<pkv_tier_victim> victims) {
     }
 }
 
+bool FileTier::has(const pkv_tier_key &key) {
+    const Lock lock(mutex_);
+    const uint32_t id = directory_.find(key);
+    return id != Directory::no_entry && directory_.is_shared(id);
+}
+
+uint64_t FileTier::list(uint64_t &cursor, std::span<pkv_tier_key> keys) {
+    const Lock lock(mutex_);
+    return directory_.list(cursor, keys);
+}
+
 pkv_tier_usage FileTier::usage() {
     pkv_tier_usage usage = PKV_TIER_USAGE_INIT;
     {

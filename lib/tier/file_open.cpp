@@ -54,12 +54,18 @@ constexpr pkv_tier_ops ops = {
     .close = [](void *context) { delete &tier_of(context); },
 };
 
+constexpr TierInside inside = {
+    .watches = [](void *context) -> TierWatches & { return tier_of(context).watches(); },
+    .has = [](void *context, const pkv_tier_key &key) { return tier_of(context).has(key); },
+    .list = [](void *context, uint64_t &cursor, std::span<pkv_tier_key> keys) { return tier_of(context).list(cursor, keys); },
+};
+
 } // namespace
 
 pkv_status make_file_tier(const pkv_file_tier_options &options, std::shared_ptr<Tier> &out) {
     std::unique_ptr<FileTier> tier;
     PKV_TRY(FileTier::open(options, tier));
-    out = std::make_shared<Tier>(ops, tier.get());
+    out = std::make_shared<Tier>(ops, tier.get(), &inside);
     tier.release(); // the tier's now: its destructor calls ops.close
     return PKV_OK;
 }
@@ -82,6 +88,7 @@ pkv_status FileTier::restore() {
     PKV_TRY(create_records(header.max_images));
     {
         const Lock lock(mutex_);
+        directory_.tell(watches_);
         PKV_TRY(directory_.create(header.capacity_bytes, header.max_images));
     }
     if (disk_.is_new()) return PKV_OK;

@@ -40,6 +40,11 @@ class FileTier final : public FileIoSink {
     void memory(void *base, uint64_t bytes, bool add) { engine_->memory(base, bytes, add); }
     pkv_tier_usage usage();
 
+    // TierInside
+    TierWatches &watches() { return watches_; }
+    bool has(const pkv_tier_key &key);
+    uint64_t list(uint64_t &cursor, std::span<pkv_tier_key> keys);
+
   private:
     struct Batch;
     /// One load or store, in its batch.
@@ -101,6 +106,7 @@ class FileTier final : public FileIoSink {
     pkv_status fill_directory(uint64_t &unsound);
     pkv_status make_engine(const pkv_file_tier_options &options);
 
+    TierWatches watches_;
     Mutex mutex_;
     Directory directory_ PKV_GUARDED_BY(mutex_);
     std::array<Transfer *, writing_buckets> writing_ PKV_GUARDED_BY(mutex_){}; // stores under way, by key

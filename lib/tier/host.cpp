@@ -46,6 +46,11 @@ class HostTier {
     uint64_t victims(std::span<pkv_tier_victim> list);
     void usage(pkv_tier_usage &out);
 
+    // TierInside
+    TierWatches &watches() { return watches_; }
+    bool has(const pkv_tier_key &key);
+    uint64_t list(uint64_t &cursor, std::span<pkv_tier_key> keys);
+
   private:
     struct Result {
         pkv_status status = PKV_OK;
@@ -63,6 +68,7 @@ class HostTier {
     void *mapping_ = nullptr;
     uint64_t mapping_bytes_ = 0;
     std::byte *base_ = nullptr; // inside the mapping, aligned to a huge page
+    TierWatches watches_;
     Mutex mutex_;
     Directory directory_ PKV_GUARDED_BY(mutex_);
     std::vector<uint32_t> gone_ PKV_GUARDED_BY(mutex_); // what the directory evicts or drops: no record to erase here
@@ -94,6 +100,7 @@ pkv_status HostTier::create(const pkv_host_tier_options &options) {
                     PKV_IMAGE_ALIGNMENT);
     PKV_TRY(map(bytes, options.huge_pages));
     const Lock lock(mutex_);
+    directory_.tell(watches_);
     return directory_.create(bytes, names_for(bytes));
 }
 
@@ -234,7 +241,24 @@ void HostTier::usage(pkv_tier_usage &out) {
     out.evicted_images = directory_.evicted();
 }
 
+bool HostTier::has(const pkv_tier_key &key) {
+    const Lock lock(mutex_);
+    const uint32_t id = directory_.find(key);
+    return id != Directory::no_entry && directory_.is_shared(id);
+}
+
+uint64_t HostTier::list(uint64_t &cursor, std::span<pkv_tier_key> keys) {
+    const Lock lock(mutex_);
+    return directory_.list(cursor, keys);
+}
+
 HostTier &host(void *context) { return *static_cast<HostTier *>(context); }
+
+constexpr TierInside inside = {
+    .watches = [](void *context) -> TierWatches & { return host(context).watches(); },
+    .has = [](void *context, const pkv_tier_key &key) { return host(context).has(key); },
+    .list = [](void *context, uint64_t &cursor, std::span<pkv_tier_key> keys) { return host(context).list(cursor, keys); },
+};
 
 pkv_tier_ops host_ops() {
     pkv_tier_ops ops{};
@@ -255,7 +279,7 @@ pkv_tier_ops host_ops() {
 pkv_status make_host_tier(const pkv_host_tier_options &options, std::shared_ptr<Tier> &tier) {
     auto arena = std::make_unique<HostTier>();
     PKV_TRY(arena->create(options));
-    tier = std::make_shared<Tier>(host_ops(), arena.get());
+    tier = std::make_shared<Tier>(host_ops(), arena.get(), &inside);
     arena.release(); // the tier closes it
     return PKV_OK;
 }

@@ -20,6 +20,8 @@ struct Tier::Remains {
 
 namespace {
 
+constexpr uint64_t probe_ns = 1'000'000'000;
+
 std::mutex remains_mutex;
 
 void *close_all(void *) {
@@ -49,8 +51,9 @@ template <class T> const T *or_null(const std::vector<T> &list) { return list.em
 
 Tier::Remains *Tier::first_remains_ = nullptr;
 
-Tier::Tier(const pkv_tier_ops &ops, void *context)
-    : ops_(ops), context_(context), remains_(std::make_unique<Remains>()) {
+Tier::Tier(const pkv_tier_ops &ops, void *context, const TierInside *inside)
+    : ops_(ops), context_(context), inside_(inside), seen_(inside == nullptr ? std::make_unique<SeenImages>() : nullptr),
+      remains_(std::make_unique<Remains>()) {
     if (ops_.name == nullptr) ops_.name = "tier";
     close_remains(); // of an earlier one for which no thread could be started
 }
@@ -85,6 +88,12 @@ void Tier::close_remains() {
 std::shared_ptr<Request> Tier::submit(RequestItems items, std::function<void(Request &)> on_end) {
     // Kept until submit() of the tier has returned, also when the request ends inside it and everybody lets go of the tier.
     const std::shared_ptr<Tier> self = shared_from_this();
+    const bool changes = items.kind == PKV_TIER_STORE || items.kind == PKV_TIER_REMOVE || items.kind == PKV_TIER_CLEAR;
+    if (seen_ != nullptr && changes && seen_->watches().any())
+        on_end = [next = std::move(on_end)](Request &ended) {
+            ended.tier().seen_->note(ended);
+            if (next) next(ended);
+        };
     const auto request = std::make_shared<Request>(self, std::move(items), std::move(on_end));
     request->handle_ = reinterpret_cast<pkv_tier_request *>(open_handle(Request::handle_kind, request));
     open_requests_.fetch_add(1, std::memory_order_relaxed);
@@ -122,6 +131,30 @@ pkv_tier_usage Tier::usage() const {
     pkv_tier_usage usage = PKV_TIER_USAGE_INIT;
     if (ops_.usage != nullptr) ops_.usage(context_, &usage);
     return usage;
+}
+
+uint64_t Tier::list(uint64_t &cursor, std::span<pkv_tier_key> keys) {
+    if (inside_ != nullptr) return inside_->list(context_, cursor, keys);
+    const uint64_t count = seen_->list(cursor, keys);
+    if (count == 0) return 0;
+    RequestItems items;
+    items.kind = PKV_TIER_PROBE;
+    items.deadline_ns = monotonic_ns() + probe_ns;
+    items.keys.assign(keys.begin(), keys.begin() + static_cast<ptrdiff_t>(count));
+    const auto request = submit(std::move(items));
+    if (!request->wait_until(monotonic_ns() + probe_ns)) {
+        cancel(*request);
+        return 0;
+    }
+    uint64_t found = 0;
+    for (uint64_t i = 0; i < count; ++i) {
+        const pkv_tier_key key = keys[i];
+        if (request->status(i) == PKV_OK)
+            keys[found++] = key;
+        else if (request->status(i) == PKV_ERR_NOT_FOUND)
+            seen_->forget(key);
+    }
+    return found;
 }
 
 // ---- the breaker

@@ -4,6 +4,7 @@
 
 #include "core/handles.h"
 #include "tier/request.h"
+#include "tier/watch.h"
 
 #include <pagedkv/tier.h>
 
@@ -18,8 +19,8 @@ class Tier : public std::enable_shared_from_this<Tier> {
     static constexpr HandleKind handle_kind = HandleKind::tier;
 
     /// The context goes with the tier: ops.close is called by the destructor, or, when that runs inside a completion, by a
-    /// thread of its own soon after (see InCompletion).
-    Tier(const pkv_tier_ops &ops, void *context);
+    /// thread of its own soon after (see InCompletion). `inside`, for tiers of this library: must stay.
+    Tier(const pkv_tier_ops &ops, void *context, const TierInside *inside = nullptr);
     ~Tier();
     Tier(const Tier &) = delete;
     Tier &operator=(const Tier &) = delete;
@@ -45,6 +46,16 @@ class Tier : public std::enable_shared_from_this<Tier> {
         if (ops_.memory != nullptr) ops_.memory(context_, base, bytes, add);
     }
     pkv_tier_usage usage() const;
+
+    // Which images can be found, private ones left out. Of a tier that is not this library's: those that were stored in it while
+    // it was watched.
+
+    TierWatches &watches() { return inside_ != nullptr ? inside_->watches(context_) : seen_->watches(); }
+    bool has(const pkv_tier_key &key) { return inside_ != nullptr ? inside_->has(context_, key) : seen_->has(key); }
+    /// Some of them, from a cursor on: 0 to begin with, and 0 again after the last. Returns how many, which may be none before
+    /// the last, too. What comes and goes meanwhile may be in it or not; what stays is in it (with rare exceptions in tiers of
+    /// others). May wait: those of others are asked, for up to a second, whether they have what is listed.
+    uint64_t list(uint64_t &cursor, std::span<pkv_tier_key> keys);
 
     /// False while the tier rests after repeated failures; of those who ask when the rest is over one is told true, as a
     /// trial. Blocks of live sequences are asked for in any case.
@@ -79,6 +90,8 @@ class Tier : public std::enable_shared_from_this<Tier> {
 
     pkv_tier_ops ops_;
     void *context_;
+    const TierInside *inside_;
+    std::unique_ptr<SeenImages> seen_; // without `inside`
     std::unique_ptr<Remains> remains_; // made beforehand: what it is for must not fail
     std::atomic<uint64_t> lookups_{0}, hits_{0}, loads_{0}, failed_loads_{0}, stores_{0}, failed_stores_{0};
     std::atomic<uint64_t> bytes_loaded_{0}, bytes_stored_{0}, checksum_failures_{0}, timeouts_{0};

@@ -17,9 +17,12 @@ tier: core telemetry
 pool: core layout tensor prefix tier
 table: core telemetry layout tensor prefix tier pool
 prefetch: core telemetry layout prefix tier pool table
-node: core layout tier
+directory: core tier
+node: core layout tier directory
+handover: core layout tensor prefix tier pool table node
 fabric: core node
-capi: core telemetry layout tensor prefix tier pool table prefetch node
+redis: core directory
+capi: core telemetry layout tensor prefix tier pool table prefetch directory node handover
 '
 
 fail() { echo "FAIL $1"; status=1; }
@@ -74,7 +77,9 @@ one_home() { # header pattern, allowed files pattern, name
     fi
 }
 one_home 'xxhash\.h' '(prefix|core|layout)/' "xxHash is used in prefix, core and layout only"
-one_home 'sodium' '(core|pool|table|tier|node)/' "libsodium is used in core, pool, table, tier and node only"
+one_home 'sodium' '(core|pool|table|tier|directory|node|handover)/' "libsodium is used in core, pool, table, tier, directory, node and handover only"
 one_home 'liburing' 'tier/' "liburing is used in tier only"
 one_home 'rdma/' 'fabric/' "libfabric is used in fabric only"
+one_home 'hiredis' 'redis/' "hiredis is used in redis only"
+one_home 'openssl/' 'redis/' "OpenSSL is used in redis only"
 exit $status

@@ -85,12 +85,11 @@ static inline pkv_pool *pool_on_node(uint64_t num_pages, pkv_node *node) {
     return pool;
 }
 
-/* For a main: runs the tests with each provider that is to be had here; shm connects processes, not nodes of one process. */
-static inline int run_with_providers(const struct CMUnitTest *tests, size_t num_tests, bool in_one_process) {
+/* For a main: runs the tests with each provider that is to be had here. */
+static inline int run_with_providers(const struct CMUnitTest *tests, size_t num_tests) {
     static const char *const providers[] = {"tcp", "tcp;ofi_rxm", "net", "shm"};
     int failed = 0;
     for (size_t i = 0; i < sizeof providers / sizeof *providers; ++i) {
-        if (in_one_process && strcmp(providers[i], "shm") == 0) continue;
         test_provider = providers[i];
         const pkv_node_options options = node_options();
         pkv_node *node = NULL;

@@ -235,5 +235,5 @@ int main(int argc, char **argv) {
         cmocka_unit_test(case_M01_late_data_does_not_land_in_reused_memory),
         cmocka_unit_test(a_server_that_comes_back_is_found_again),
     };
-    return run_with_providers(tests, sizeof tests / sizeof *tests, false);
+    return run_with_providers(tests, sizeof tests / sizeof *tests);
 }

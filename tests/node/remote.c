@@ -270,5 +270,5 @@ int main(void) {
         cmocka_unit_test(the_tier_outlives_its_node_and_finds_nothing),
         cmocka_unit_test(options_are_checked),
     };
-    return run_with_providers(tests, sizeof tests / sizeof *tests, true);
+    return run_with_providers(tests, sizeof tests / sizeof *tests);
 }

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The Java binding: its tests under -Xcheck:jni, the conformance cases, and the JAR as a program finds it.
+
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+build=$(cd "${BUILD:-build}" && pwd) || exit 1
+jar=$(ls "$build"/bindings/java/pagedkv-*.jar 2> /dev/null | head -n 1)
+if [ -z "$jar" ]; then
+    if [ "${PKV_REQUIRE_BINDINGS:-0}" = 1 ]; then echo "FAIL java: the JAR was not built"; exit 1; fi
+    echo "SKIP java: the JAR was not built (no JDK, or no swig)"
+    exit 0
+fi
+java=${JAVA:-java} javac=${JAVAC:-javac}
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+mkdir "$tmp/tmp"
+status=0
+
+result() { # name, status, log
+    if [ "$2" = 0 ]; then
+        echo "PASS $1"
+    else
+        echo "FAIL $1"
+        sed 's/^/    /' "$3" | tail -n 40
+        status=1
+    fi
+}
+# The collector with one thread and few compiler threads: the machine has other things to do.
+run() { "$java" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.io.tmpdir="$tmp/tmp" "$@"; }
+
+"$javac" --release 17 -encoding UTF-8 -Xlint:all -Werror -cp "$jar" -d "$tmp/tests" bindings/java/tests/org/pagedkv/*.java \
+    > "$tmp/log" 2>&1
+result "the tests compile" $? "$tmp/log"
+
+run -Xcheck:jni -ea -Xmx256m -cp "$jar:$tmp/tests" org.pagedkv.Tests > "$tmp/log" 2>&1
+code=$?
+grep -E '^(PASS|FAIL|SKIP) ' "$tmp/log"
+if [ "$code" != 0 ] || ! grep -q '^PASS ' "$tmp/log"; then
+    result "the tests end well" 1 "$tmp/log"
+fi
+! grep -nE 'WARNING in native method|FATAL ERROR in native method|Warning: SIG' "$tmp/log" > "$tmp/jni"
+result "-Xcheck:jni has nothing to say about the tests" $? "$tmp/jni"
+
+bindings/conformance/compare.sh java env JAVA_TOOL_OPTIONS= "$java" -Xcheck:jni -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -ea \
+    -Djava.io.tmpdir="$tmp/tmp" -cp "$jar:$tmp/tests" org.pagedkv.Conformance bindings/conformance/cases.txt || status=1
+
+# A program that has the JAR and nothing else.
+mkdir "$tmp/clean" && cp "$jar" "$tmp/clean/pagedkv.jar" && cp bindings/java/examples/Quickstart.java "$tmp/clean/"
+clean() { # java or javac, arguments
+    (cd "$tmp/clean" && env -i PATH="$PATH" HOME="$tmp" TMPDIR="$tmp/tmp" "$@")
+}
+clean "$javac" --release 17 -cp pagedkv.jar -d classes Quickstart.java > "$tmp/log" 2>&1 &&
+    clean "$java" -XX:+UseSerialGC -Djava.io.tmpdir="$tmp/tmp" -cp pagedkv.jar:classes Quickstart > "$tmp/out" 2> "$tmp/log"
+result "the quickstart runs from a clean class path" $? "$tmp/log"
+if [ -x "$build/bin/quickstart" ]; then
+    "$build/bin/quickstart" | diff - "$tmp/out" > "$tmp/log" 2>&1
+    result "the quickstart prints what the C one does" $? "$tmp/log"
+fi
+clean "$java" -XX:+UseSerialGC -Djava.io.tmpdir="$tmp/tmp" -p pagedkv.jar --add-modules org.pagedkv -cp classes Quickstart \
+    > "$tmp/log" 2>&1
+result "the quickstart runs with the JAR as a module" $? "$tmp/log"
+[ -z "$(ls -A "$tmp/tmp")" ]
+result "what was taken out of the JAR is removed at the end" $? <(ls -lAR "$tmp/tmp")
+
+# The native library from elsewhere.
+mkdir "$tmp/native" && cp "$build"/bindings/java/libpagedkv-java.so "$tmp/native/" && cp "$build"/lib/libpagedkv.so.0 "$tmp/native/"
+clean "$java" -XX:+UseSerialGC -Dpagedkv.library.path="$tmp/native" -Djava.io.tmpdir=/nowhere -cp pagedkv.jar:classes Quickstart \
+    > "$tmp/log" 2>&1
+result "the property names a folder with the native library" $? "$tmp/log"
+clean "$java" -XX:+UseSerialGC -Dpagedkv.library.path="$tmp/native/libpagedkv-java.so" -cp pagedkv.jar:classes Quickstart \
+    > "$tmp/log" 2>&1
+result "the property names the native library" $? "$tmp/log"
+! clean "$java" -XX:+UseSerialGC -Dpagedkv.library.path="$tmp/absent" -cp pagedkv.jar:classes Quickstart > "$tmp/log" 2>&1 &&
+    grep -q "UnsatisfiedLinkError.*$tmp/absent" "$tmp/log"
+result "a property that names nothing is an UnsatisfiedLinkError with the path" $? "$tmp/log"
+
+nm -D --defined-only "$build/bindings/java/libpagedkv-java.so" | awk '{ print $3 }' | grep -vE '^(Java_org_pagedkv_|JNI_On)' > "$tmp/log"
+[ ! -s "$tmp/log" ]
+result "the wrapper exports what the virtual machine looks for, and nothing else" $? "$tmp/log"
+exit $status

@@ -1,0 +1,5 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** A paged KV cache for LLM inference engines. */
+module org.pagedkv {
+    exports org.pagedkv;
+}

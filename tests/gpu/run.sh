@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# All that there is for a machine with a GPU, in less than ten minutes: the tests, the same under compute-sanitizer's memcheck and
+# racecheck where the toolkit brings it, the benchmarks, and, where PyTorch and vLLM or FlashInfer are installed, their kernels
+# beside ours. Without a device it says so and is done.
+#
+#   tests/gpu/run.sh [check] [sanitize] [bench] [peers]     default: all
+#
+# `make check-gpu` and `make bench-gpu` build what is run here. BUILD is the folder that was built in (build).
+
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+export BUILD=${BUILD:-$PWD/build}
+programs=$BUILD/tests/gpu
+status=0
+begin=$SECONDS
+left() { local rest=$((${GPU_TIME:-570} - (SECONDS - begin))); echo $((rest > 5 ? rest : 5)); }
+
+[ -x "$programs/bench" ] || { echo "SKIP $programs is not built: make check-gpu bench-gpu"; exit 0; }
+# The probe is a test that skips itself.
+probe=$(timeout 120 "$programs/memory" 2>&1 | grep -m 1 '^no device') && { echo "SKIP ${probe}"; exit 0; }
+
+check() { # the suites of tests/tensor for the emulated kernels, and those for devices alone
+    TEST_JOBS=1 TEST_TIMEOUT=$(left) tests/run.sh "$programs"/{rows,convert,pages,order,graphs,memory} || status=1
+}
+
+sanitize() {
+    local tool program log
+    tool=$(command -v compute-sanitizer || ls "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" 2> /dev/null)
+    [ -n "$tool" ] || { echo "SKIP compute-sanitizer is not installed"; return; }
+    log=$(mktemp)
+    for check in memcheck racecheck; do
+        for program in graphs order pages rows; do
+            timeout -k 5 "$(($(left) < 100 ? $(left) : 100))" "$tool" --tool "$check" --report-api-errors no \
+                --error-exitcode 9 "$programs/$program" > "$log" 2>&1
+            case $? in
+                0) echo "PASS $check of $program: $(grep -o 'ERROR SUMMARY.*\|RACECHECK SUMMARY.*' "$log" | tail -n 1)" ;;
+                124 | 137) if grep -qE '=========.*(Invalid|hazard)' "$log"; then echo "FAIL $check of $program"; status=1
+                           else echo "SKIP $check of $program: it took too long; it had found nothing"; fi ;;
+                *) echo "FAIL $check of $program"; grep -E '^=========|FAILED' "$log" | head -n 40; status=1 ;;
+            esac
+        done
+    done
+    rm -f "$log"
+}
+
+bench() { timeout -k 5 "$(left)" "$programs/bench" || status=1; }
+
+peers() { # vLLM's and FlashInfer's kernels, where they are
+    python3 -c 'import torch' 2> /dev/null || { echo "SKIP peers: PyTorch is not installed"; return; }
+    timeout -k 5 "$(left)" python3 tests/gpu/peers.py || status=1
+}
+
+[ $# -gt 0 ] || set -- check sanitize bench peers
+for part in "$@"; do
+    case $part in
+        check | sanitize | bench | peers) echo "== $part"; "$part" ;;
+        *) echo "no such part: $part" >&2; exit 2 ;;
+    esac
+done
+exit $status
