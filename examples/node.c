@@ -214,6 +214,8 @@ static bool open_node(const arguments *a, storage *s) {
     options.num_pools = s->pool != NULL ? 1 : 0;
     options.identity = text_bytes(a->identity);
     options.export_bytes = a->export_bytes;
+    options.directory = a->directory;
+    options.advertise = a->advertise;
     options.flags = s->num_tiers > 1 ? PKV_NODE_PROMOTE : 0;
     const pkv_status status = pkv_node_open(&options, &s->node);
     memset(key, 0, sizeof key);
@@ -261,6 +263,8 @@ static int run(const storage *s, int metrics) {
     sources.tiers = s->tiers;
     sources.tier_names = s->names;
     sources.num_tiers = s->num_tiers;
+    sources.nodes = &s->node;
+    sources.num_nodes = 1;
     for (;;) {
         struct pollfd waited[2] = {{told[0], POLLIN, 0}, {metrics, POLLIN, 0}}; /* a descriptor of -1 is passed over */
         char byte = 0;

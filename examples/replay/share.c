@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CONNECT_NS UINT64_C(10000000000)
@@ -41,6 +42,21 @@ static bool connect_peers(const run_config *config, pkv_node *node) {
     return true;
 }
 
+/* The directory is connected to in the background; what is looked up before counts as not there. */
+static bool await_directory(pkv_node *node) {
+    const struct timespec moment = {0, 1000000};
+    pkv_node_stats stats = PKV_NODE_STATS_INIT;
+    for (uint64_t waited_ms = 0; waited_ms < CONNECT_NS / 1000000; ++waited_ms) {
+        const pkv_status status = pkv_node_get_stats(node, &stats);
+        if (status != PKV_OK) return report("pkv_node_get_stats", status);
+        if (stats.directory_endpoints_up == stats.directory_endpoints) return true;
+        (void)nanosleep(&moment, NULL);
+    }
+    fprintf(stderr, "replay: --directory: %d of %d servers do not answer\n",
+            (int)(stats.directory_endpoints - stats.directory_endpoints_up), (int)stats.directory_endpoints);
+    return false;
+}
+
 bool share_open(const run_config *config, pkv_tier *const *tiers, uint32_t num_tiers, pkv_node **node) {
     unsigned char key[PKV_CLUSTER_KEY_BYTES];
     if (!read_key(config->cluster_key, key)) return false;
@@ -50,13 +66,15 @@ bool share_open(const run_config *config, pkv_tier *const *tiers, uint32_t num_t
     options.provider = config->provider;
     options.identity.data = identity;
     options.identity.size = sizeof identity - 1;
+    options.directory = config->directory;
     if (config->serve != NULL) {
         options.listen = config->serve;
         options.tiers = tiers;
         options.num_tiers = num_tiers;
     }
     const pkv_status status = pkv_node_open(&options, node);
-    return status == PKV_OK ? connect_peers(config, *node) : report("pkv_node_open", status);
+    if (status != PKV_OK) return report("pkv_node_open", status);
+    return await_directory(*node) && connect_peers(config, *node);
 }
 
 bool share_read(pkv_node *node, run_result *result) {

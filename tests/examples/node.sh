@@ -96,6 +96,53 @@ END
 test_two_engines tcp
 test_two_engines shm
 
+# The reader is told of nobody: it finds the first engine, and what it has, in the directory. It connects in the background, so
+# that the first requests may hit less.
+test_directory() {
+    local name=directory port=0 i
+    if ! command -v redis-server > /dev/null || ! command -v redis-cli > /dev/null; then
+        echo "SKIP $name: no redis-server"
+        return
+    fi
+    for ((i = 0; i < 20; ++i)); do # a port that is free, or another one
+        port=$((20000 + RANDOM % 12000))
+        redis-server --port "$port" --bind 127.0.0.1 --save '' --appendonly no --dir "$scratch" > "$scratch/redis" 2>&1 &
+        local redis=$!
+        sleep 0.3
+        kill -0 "$redis" 2> /dev/null && break
+    done
+    local url="redis://127.0.0.1:$port"
+    if ! start "serving at" server.err replay --json --requests 200 --capacity 1000 --page-tokens 512 --host-bytes 1G \
+        --cluster-key "$scratch/key" --serve 127.0.0.1:0 --directory "$url" --provider tcp "$trace"; then
+        if grep -q PKV_ERR_UNSUPPORTED "$scratch/server.err"; then
+            echo "SKIP $name: $(cut -c 1-120 "$scratch/server.err")"
+        else
+            fail "$name" "the first engine did not serve"
+        fi
+        kill "$redis"
+        return
+    fi
+    local images size=0
+    images=$(field host_images server)
+    for ((i = 0; i < 200 && size < images; ++i)); do # images are published in the background
+        sleep 0.1
+        size=$(redis-cli -p "$port" dbsize | tr -dc 0-9)
+    done
+    program replay --json --requests 200 --capacity 1000 --page-tokens 512 --cluster-key "$scratch/key" --directory "$url" \
+        --provider tcp "$trace"
+    local hits blocks
+    hits=$(field hit_blocks out) blocks=$(field blocks out)
+    stop
+    kill "$redis" && wait "$redis"
+    if [ "$((hits * 10))" -lt "$((blocks * 9))" ] || [ "$(field wrong_bytes out)" != 0 ] || [ "$(field connected_peers out)" != 1 ] ||
+        [ "$(field remote_hit_blocks out)" = 0 ]; then
+        fail "$name" "$hits of $blocks blocks were hits, with $size entries in the directory for $images images"
+    else
+        pass "$name"
+    fi
+}
+test_directory
+
 # ---- a storage node ---------------------------------------------------------------------------------------------------
 
 write_geometry() { # head_dim
@@ -155,7 +202,7 @@ test_storage_node() {
         grep -q pagedkv_tier_images "$scratch/server" && break
         sleep 0.1
     done
-    if ! grep -q '^pagedkv_tier_images{tier="file"} [1-9]' "$scratch/server"; then
+    if ! grep -q '^pagedkv_tier_images{tier="file"} [1-9]' "$scratch/server" || ! grep -q '^pagedkv_node_' "$scratch/server"; then
         fail $name "SIGUSR1 printed no statistics"
         stop
         return
