@@ -47,10 +47,21 @@ if grep -q '^```rust$' README.md; then
     result "the code in README.md is the code that was tested" $?
 fi
 
-if [ -d bindings/rust/conformance ]; then
-    bindings/conformance/compare.sh Rust "$CARGO_TARGET_DIR/debug/conformance" bindings/conformance/cases.txt
-    [ $? = 0 ] || status=1
-fi
+runner=$CARGO_TARGET_DIR/debug/conformance
+bindings/conformance/compare.sh Rust "$runner" bindings/conformance/cases.txt || status=1
+# A runner that agrees to everything would pass as well.
+pool='pool.create pool=p page_tokens=16 num_pages=4 num_layers=1 num_kv_heads=1 k_head_dim=4 v_head_dim=4'
+while read -r line; do
+    printf 'case x\n%s\n%s\n' "$pool" "$line" > "$tmp/cases"
+    ! "$runner" "$tmp/cases" > "$tmp/log" 2>&1 && grep -q '1 failed$' "$tmp/log"
+    result "the runner notices: $line" $?
+done << 'END'
+pool.alloc pool=p num_pages=2 -> status=NO_PAGES
+pool.alloc pool=p num_pages=2 -> pages=1,0
+pool.alloc pool=p num_pages=1 -> colour=1
+pool.alloc pool=p num_pages=1 colour=1
+pool.creat pool=q
+END
 
 RUSTDOCFLAGS='-D warnings' in_rust doc -q --offline --workspace --no-deps > "$tmp/log" 2>&1
 result "documentation without warnings" $?

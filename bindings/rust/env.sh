@@ -16,9 +16,9 @@ make_pc() {
     version=$(sed -n 's/^.define PKV_VERSION_STRING "\(.*\)"$/\1/p' include/pagedkv/types.h)
     sed -e "s|@PREFIX@|$PWD|" -e "s|@LIBDIR@|$build/lib|" -e "s|@INCLUDEDIR@|$PWD/include|" -e "s|@VERSION@|$version|" \
         -e "s|@LIBS_PRIVATE@|$(pkg-config --libs libsodium liburing 2> /dev/null || echo -lsodium -luring)|" \
-        pkgconfig/pagedkv.pc.in > "$pc.new"
+        pkgconfig/pagedkv.pc.in > "$pc.$$"
     # An unchanged file keeps its time: cargo looks at it.
-    if cmp -s "$pc.new" "$pc"; then rm "$pc.new"; else mv "$pc.new" "$pc"; fi
+    if cmp -s "$pc.$$" "$pc"; then rm "$pc.$$"; else mv "$pc.$$" "$pc"; fi
 }
 
 result() { # name, status

@@ -11,6 +11,9 @@ make_pc
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 
+# cargo keeps what it unpacks by name and version: nothing from earlier runs.
+export CARGO_HOME=$tmp/home
+
 # A cargo before 1.90 does not know that one crate of the workspace may be the other one's: those are verified below.
 minor=$("$cargo" --version | sed -n 's/^cargo 1\.\([0-9]*\)\..*/\1/p')
 if [ "${minor:-0}" -ge 90 ]; then

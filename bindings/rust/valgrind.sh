@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The tests of the safe crate under valgrind: no invalid access, nothing uninitialised, no leak.
+# The tests of the safe crate, and the conformance cases, under valgrind: no invalid access, nothing uninitialised, no leak.
 
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -14,21 +14,21 @@ make_pc
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 
-in_rust test --offline -p pagedkv --tests --no-run > "$tmp/log" 2>&1 || { sed 's/^/    /' "$tmp/log"; result "tests are built" 1; exit 1; }
+in_rust build -q --offline -p conformance && in_rust test --offline -p pagedkv --tests --no-run > "$tmp/log" 2>&1 || { sed 's/^/    /' "$tmp/log"; result "tests are built" 1; exit 1; }
 export PAGEDKV_VALGRIND=1
 # Blocks that only an inner pointer leads to are no leaks.
-check() { # program
+check() { # program, argument
     timeout -k 10 200 valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite \
-        --errors-for-leak-kinds=definite "$1" --test-threads=2 > "$1.valgrind" 2>&1
+        --errors-for-leak-kinds=definite "$1" "$2" > "$1.valgrind" 2>&1
+    code=$?
+    result "valgrind: $(basename "${1%-????????????????}")" $code
+    [ $code = 0 ] || grep -v '\.\.\. ok$' "$1.valgrind" | sed 's/^/    /' | head -n 100
 }
 programs=$(sed -n 's/^ *Executable .*(\(.*\/[a-z]*-[0-9a-f]*\))$/\1/p' "$tmp/log" | grep -v '/pagedkv-[0-9a-f]*$')
 [ -n "$programs" ] || { sed 's/^/    /' "$tmp/log"; result "there are tests" 1; }
 for program in $programs; do
     case $program in /*) ;; *) program=$PWD/bindings/rust/$program ;; esac
-    name=$(basename "${program%-*}")
-    check "$program"
-    code=$?
-    result "valgrind: $name" $code
-    [ $code = 0 ] || grep -v '\.\.\. ok$' "$program.valgrind" | sed 's/^/    /' | head -n 100
+    check "$program" --test-threads=2
 done
+check "$CARGO_TARGET_DIR/debug/conformance" bindings/conformance/cases.txt
 exit $status

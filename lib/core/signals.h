@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks every signal on this thread for a scope. Threads inherit the mask: the host's handlers never run on one that was started
-// meanwhile, and what is written to a connection that has ended there raises no SIGPIPE.
+// Blocks every signal on this thread for a scope. Threads inherit the mask: the host's handlers never run on one that
+// was started meanwhile, and what is written to a connection that has ended there raises no SIGPIPE.
 #pragma once
 
 #include <csignal>

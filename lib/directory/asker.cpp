@@ -14,10 +14,10 @@
 namespace pkv::directory {
 namespace {
 
-constexpr size_t most_questions = 1024;    // that wait
-constexpr size_t most_keys = 4096;         // of a round trip
-constexpr char members_wanted[] = "7";     // the last index: of so many nodes and one more the entries that end last
-constexpr uint64_t bytes_of_key = 1024;    // of replies: eight members take about 200
+constexpr size_t most_questions = 1024; // that wait
+constexpr size_t most_keys = 4096;      // of a round trip
+constexpr char members_wanted[] = "7";  // the last index: of so many nodes and one more the entries that end last
+constexpr uint64_t bytes_of_key = 1024; // of replies: eight members take about 200
 constexpr uint64_t bytes_of_address = 256;
 constexpr uint64_t other_bytes = 65536;
 constexpr size_t most_known = 4096;
@@ -134,7 +134,8 @@ pkv_status Asker::serve(Line &line) {
         bool idle = false;
         {
             std::unique_lock lock(mutex_);
-            idle = !wait_until(changed_, lock, monotonic_ns() + options_.idle_ns, [this] { return stop_ || !questions_.empty(); });
+            idle = !wait_until(changed_, lock, monotonic_ns() + options_.idle_ns,
+                               [this] { return stop_ || !questions_.empty(); });
             if (stop_) return PKV_OK;
             size_t keys = 0;
             while (!questions_.empty() && (questions.empty() || keys + questions_.front().keys.size() <= most_keys)) {
@@ -146,7 +147,8 @@ pkv_status Asker::serve(Line &line) {
         pkv_status status = PKV_OK;
         if (idle) {
             line.add({"PING"});
-            status = line.run(other_bytes, monotonic_ns() + options_.answer_ns, [](uint64_t, const pkv_redis_reply &) {});
+            status =
+                line.run(other_bytes, monotonic_ns() + options_.answer_ns, [](uint64_t, const pkv_redis_reply &) {});
         } else {
             status = answer(line, questions);
         }
@@ -162,7 +164,8 @@ pkv_status Asker::answer(Line &line, std::deque<Question> &questions) {
     PKV_TRY(ask_addresses(line, members));
     for (const Member &member : members) {
         const auto at = known_.find(member.id);
-        if (at != known_.end() && at->second.node != nullptr) member.question->answer.named.push_back({member.key, at->second.node});
+        if (at != known_.end() && at->second.node != nullptr)
+            member.question->answer.named.push_back({member.key, at->second.node});
     }
     for (Question &question : questions) question.done(std::move(question.answer));
     return PKV_OK;
@@ -198,7 +201,8 @@ pkv_status Asker::ask_members(Line &line, std::deque<Question> &questions, std::
     for (; status == PKV_OK && first < asked.size(); first += most_keys) {
         const size_t end = std::min(asked.size(), first + most_keys);
         for (size_t i = first; i < end; ++i)
-            line.add({"ZREVRANGE", options_.names->of_image(asked[i].question->keys[asked[i].key]), "0", members_wanted});
+            line.add(
+                {"ZREVRANGE", options_.names->of_image(asked[i].question->keys[asked[i].key]), "0", members_wanted});
         status = line.run(other_bytes + (end - first) * bytes_of_key, monotonic_ns() + options_.answer_ns, reply);
     }
     options_.counters->bad_entries.fetch_add(bad, std::memory_order_relaxed);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions to one server: which nodes have these images? Those that come while it is busy are asked together with the next
-// ones, in one round trip; addresses of nodes that are not known yet take a second one. A thread of its own does it, and keeps up
-// the connection.
+// Questions to one server: which nodes have these images? Those that come while it is busy are asked together with the
+// next ones, in one round trip; addresses of nodes that are not known yet take a second one. A thread of its own does
+// it, and keeps up the connection.
 #pragma once
 
 #include "core/status.h"
@@ -41,9 +41,9 @@ struct AskerOptions {
     std::shared_ptr<const Server> server;
     std::shared_ptr<const Names> names;
     std::shared_ptr<Counters> counters;
-    NodeId self{};            ///< is not named
-    uint64_t keep_ns = 0;     ///< for so long an address is believed
-    uint64_t idle_ns = 0;     ///< after so long without a question the server is asked whether it is there
+    NodeId self{};        ///< is not named
+    uint64_t keep_ns = 0; ///< for so long an address is believed
+    uint64_t idle_ns = 0; ///< after so long without a question the server is asked whether it is there
     uint64_t connect_ns = 0;
     uint64_t answer_ns = 0;
 };
@@ -60,8 +60,8 @@ class Asker {
     pkv_status start();
     void stop(); ///< ends all questions, as not answered; waits for the thread
     bool up() const { return up_.load(std::memory_order_acquire); }
-    /// False, and nothing will be called: the server is not there, or has too much to answer already. `done` is called once, on
-    /// the asker's thread; it must be quick, and not throw.
+    /// False, and nothing will be called: the server is not there, or has too much to answer already. `done` is called
+    /// once, on the asker's thread; it must be quick, and not throw.
     bool ask(std::vector<pkv_tier_key> keys, Done done);
 
   private:

@@ -15,7 +15,8 @@ constexpr uint64_t withdraw_ns = 1'000'000'000;
 
 uint64_t seed_of(const std::string &label) {
     uint8_t digest[16];
-    crypto_generichash(digest, sizeof digest, reinterpret_cast<const uint8_t *>(label.data()), label.size(), nullptr, 0);
+    crypto_generichash(digest, sizeof digest, reinterpret_cast<const uint8_t *>(label.data()), label.size(), nullptr,
+                       0);
     uint64_t seed = 0;
     for (int i = 0; i < 8; ++i) seed |= uint64_t{digest[i]} << (8 * i);
     return seed;
@@ -39,7 +40,8 @@ pkv_status Client::open(Options options, std::unique_ptr<Client> &client) {
     PKV_TRY(redis_plugin(table));
     for (const auto &server : options.servers)
         if (server->tls && table->tls == 0)
-            return fail(PKV_ERR_UNSUPPORTED, "directory: rediss://%s: the plug-in was built with hiredis %s without TLS (hiredis_ssl)",
+            return fail(PKV_ERR_UNSUPPORTED,
+                        "directory: rediss://%s: the plug-in was built with hiredis %s without TLS (hiredis_ssl)",
                         server->label.c_str(), table->hiredis);
     auto fresh = std::make_unique<Client>(std::move(options));
     PKV_TRY(fresh->start());
@@ -102,7 +104,8 @@ void Client::close() {
 
 uint64_t Client::up() const {
     uint64_t count = 0;
-    for (size_t i = 0; i < askers_.size(); ++i) count += askers_[i]->up() && (publishers_.empty() || publishers_[i]->up());
+    for (size_t i = 0; i < askers_.size(); ++i)
+        count += askers_[i]->up() && (publishers_.empty() || publishers_[i]->up());
     return count;
 }
 

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A directory as a node uses it: who has which image, and where each node is. It consists of one server or several, each of
-// which knows of a part of all keys (rendezvous hashing).
+// A directory as a node uses it: who has which image, and where each node is. It consists of one server or several,
+// each of which knows of a part of all keys (rendezvous hashing).
 //
 //   server.cpp     addresses;  names.cpp: what stands where
 //   redis.cpp      connections, behind the plug-in's table (redis_table.h)
 //   asker.cpp      questions to one server;  publisher.cpp: what one server is told
 //
-// A server that is down costs what it is to know, and nothing else: its keys are told to no other one, which would have to be
-// moved back when it returns, and in the meantime be looked for in both.
+// A server that is down costs what it is to know, and nothing else: its keys are told to no other one, which would have
+// to be moved back when it returns, and in the meantime be looked for in both.
 //
-// Nothing that a directory says is believed. A record was written by a node of this cluster or is none; where it leads, the other
-// side has to show that it has the cluster's key; what it has it is asked itself; and the bytes of an image are checked in full.
+// Nothing that a directory says is believed. A record was written by a node of this cluster or is none; where it leads,
+// the other side has to show that it has the cluster's key; what it has it is asked itself; and the bytes of an image
+// are checked in full.
 #pragma once
 
 #include "directory/asker.h"
@@ -36,7 +37,8 @@ struct Options {
 
 class Client final : public TierWatch {
   public:
-    /// Returns at once: servers are connected to in the background. PKV_ERR_UNSUPPORTED without the plug-in, or TLS in it.
+    /// Returns at once: servers are connected to in the background. PKV_ERR_UNSUPPORTED without the plug-in, or TLS in
+    /// it.
     static pkv_status open(Options options, std::unique_ptr<Client> &client);
     explicit Client(Options options);
     ~Client() override; ///< close()

@@ -9,12 +9,12 @@
 namespace pkv::directory {
 
 struct Counters {
-    std::atomic<uint64_t> lookups{0};      ///< keys asked for
-    std::atomic<uint64_t> hits{0};         ///< keys of which another node was named
-    std::atomic<uint64_t> failures{0};     ///< keys that were not answered, and entries that a server refused
-    std::atomic<uint64_t> published{0};    ///< entries written, renewals too
-    std::atomic<uint64_t> dropped{0};      ///< changes of tiers that found no room
-    std::atomic<uint64_t> bad_entries{0};  ///< read, and nothing that a node of this cluster has written
+    std::atomic<uint64_t> lookups{0};     ///< keys asked for
+    std::atomic<uint64_t> hits{0};        ///< keys of which another node was named
+    std::atomic<uint64_t> failures{0};    ///< keys that were not answered, and entries that a server refused
+    std::atomic<uint64_t> published{0};   ///< entries written, renewals too
+    std::atomic<uint64_t> dropped{0};     ///< changes of tiers that found no room
+    std::atomic<uint64_t> bad_entries{0}; ///< read, and nothing that a node of this cluster has written
 };
 
 /// Between two tries to reach a server: longer and longer, and never the same for two.

@@ -75,7 +75,8 @@ std::string Names::record(const NodeId &id, std::string_view address) const {
 
 bool Names::read_record(const NodeId &id, std::string_view record, std::string &address) const {
     constexpr size_t head = 2, proof_bytes = sizeof(Proof);
-    if (record.size() < head + proof_bytes || record.size() > longest_record || record[0] != record_version) return false;
+    if (record.size() < head + proof_bytes || record.size() > longest_record || record[0] != record_version)
+        return false;
     const std::string_view proven = record.substr(0, record.size() - proof_bytes);
     if (static_cast<uint8_t>(record[1]) != proven.size() - head) return false;
     const Proof proof = prove(id, proven);

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // What stands in a directory, and under which names:
 //
-//   PREFIX:k:IMAGE   a sorted set: members are ids of nodes that have this image, scores the time at which each entry ends
-//                    (milliseconds since 1970, on the clock of the node that wrote it). IMAGE: 32 hexadecimal digits, the
-//                    BLAKE2b-128 of the image's key, keyed with the first half of the cluster's names
-//   PREFIX:n:ID      a string: the address of a node that lives, with a time to live. ID: 32 hexadecimal digits
-//   the record       a byte 1, the length of the address (1 byte), the address, and the BLAKE2b-128 of all that and the id, keyed
-//                    with the second half of the cluster's names
-//   cluster's names  the BLAKE2b-512, keyed with the cluster key, of "pagedkv directory 1", the protocol's and the image format's
-//                    version (4 bytes each, little-endian), the model's identity (32 bytes) and the name of the fabric's provider
+//   PREFIX:k:IMAGE   a sorted set: members are ids of nodes that have this image, scores the time at which each entry
+//                    ends (milliseconds since 1970, on the clock of the node that wrote it). IMAGE: 32 hexadecimal
+//                    digits, the BLAKE2b-128 of the image's key, keyed with the first half of the cluster's names
+//   PREFIX:n:ID      a string: the record of a node that lives, with a time to live. ID: 32 hexadecimal digits
+//   the record       a byte 1, the length of the address (1 byte), the address, and the BLAKE2b-128 of all that and the
+//                    id, keyed with the second half of the cluster's names
+//   cluster's names  the BLAKE2b-512, keyed with the cluster key, of "pagedkv directory 1", the protocol's and the
+//                    image format's version (4 bytes each, little-endian), the model's identity (a digest, 32 bytes)
+//                    and the name of the fabric's provider
 //
-// An id is 16 random bytes, new with each run of a node. So nodes of clusters, models, versions and providers that cannot read
-// from each other may share a server and never meet, and who can write to the server but has not the cluster key can make
-// no record that is believed, nor tell from an entry what was computed.
+// An id is 16 random bytes, new with each run of a node. So nodes of clusters, models, versions and providers that
+// cannot read from each other may share a server and never meet, and who can write to the server but has not the
+// cluster key can make no record that is believed, nor tell from an entry what was computed.
 #pragma once
 
 #include <pagedkv/tier_ops.h>

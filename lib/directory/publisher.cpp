@@ -16,11 +16,11 @@
 namespace pkv::directory {
 namespace {
 
-constexpr size_t most_changes = 65536;        // that wait
-constexpr size_t entries_at_once = 512;       // of a transaction, which the server does in one go
-constexpr uint64_t gather_ns = 5'000'000;     // changes that come together go together
+constexpr size_t most_changes = 65536;    // that wait
+constexpr size_t entries_at_once = 512;   // of a transaction, which the server does in one go
+constexpr uint64_t gather_ns = 5'000'000; // changes that come together go together
 constexpr uint64_t reply_bytes = 65536 + entries_at_once * 3 * 256;
-constexpr uint64_t renewals = 3;              // of an entry within its time
+constexpr uint64_t renewals = 3; // of an entry within its time
 
 uint64_t wall_ms() {
     const auto since = std::chrono::system_clock::now().time_since_epoch();
@@ -85,7 +85,8 @@ void Publisher::changed(const pkv_tier_key &key) noexcept {
 /// The log hears of a trouble when it is a new one, and when it is over.
 void Publisher::note(pkv_status status) {
     if (status == PKV_OK) {
-        if (!trouble_.empty()) log_message(PKV_LOG_INFO, "directory %s: told again what is here", options_.server->label.c_str());
+        if (!trouble_.empty())
+            log_message(PKV_LOG_INFO, "directory %s: told again what is here", options_.server->label.c_str());
         trouble_.clear();
         return;
     }
@@ -100,7 +101,8 @@ void Publisher::note(pkv_status status) {
 void Publisher::note_refusal(const std::string &word) {
     if (refusal_ == word) return;
     refusal_ = word;
-    if (!word.empty()) log_message(PKV_LOG_WARNING, "directory %s refuses entries: %s", options_.server->label.c_str(), word.c_str());
+    if (!word.empty())
+        log_message(PKV_LOG_WARNING, "directory %s refuses entries: %s", options_.server->label.c_str(), word.c_str());
 }
 
 void Publisher::run() {
@@ -117,14 +119,17 @@ void Publisher::run() {
                 walk_at_ns_ = walk_begun_ns_ = beat_at_ns_ = monotonic_ns();
                 up_.store(true, std::memory_order_release);
                 status = serve(*line);
-                if (status == PKV_OK) withdraw(*line);
-                else note(status);
+                if (status == PKV_OK)
+                    withdraw(*line);
+                else
+                    note(status);
             }
         } catch (const std::bad_alloc &) { // again, a little later
         }
         up_.store(false, std::memory_order_release);
         std::unique_lock lock(mutex_);
-        stopped = wait_until(woken_, lock, stop_ ? 0 : monotonic_ns() + pause.next_ns(randombytes_random()), [this] { return stop_; });
+        stopped = wait_until(woken_, lock, stop_ ? 0 : monotonic_ns() + pause.next_ns(randombytes_random()),
+                             [this] { return stop_; });
     }
     const std::lock_guard lock(mutex_);
     over_ = true;
@@ -153,8 +158,8 @@ pkv_status Publisher::serve(Line &line) {
 pkv_status Publisher::beat(Line &line) {
     const uint64_t now = monotonic_ns();
     beat_at_ns_ = now + options_.heartbeat_ns;
-    line.add({"SET", options_.names->of_node(options_.self), options_.names->record(options_.self, options_.address), "PX",
-              in_ms(3 * options_.heartbeat_ns)});
+    line.add({"SET", options_.names->of_node(options_.self), options_.names->record(options_.self, options_.address),
+              "PX", in_ms(3 * options_.heartbeat_ns)});
     std::string refused;
     PKV_TRY(line.run(reply_bytes, now + options_.answer_ns, [&](uint64_t, const pkv_redis_reply &said) {
         if (said.kind == PKV_REDIS_ERROR) refused = error_word(said);
@@ -163,7 +168,8 @@ pkv_status Publisher::beat(Line &line) {
     options_.counters->failures.fetch_add(1, std::memory_order_relaxed);
     note_refusal(refused);
     // A server that was a master and is none any more: its name may lead to another one by now.
-    return refused == "READONLY" ? fail(PKV_ERR_IO, "%s refuses entries: READONLY", options_.server->label.c_str()) : PKV_OK;
+    return refused == "READONLY" ? fail(PKV_ERR_IO, "%s refuses entries: READONLY", options_.server->label.c_str())
+                                 : PKV_OK;
 }
 
 bool Publisher::there(const pkv_tier_key &key) const {
@@ -207,8 +213,8 @@ uint64_t Publisher::next_keys(Walk &walk, std::vector<pkv_tier_key> &keys) {
     return some.size();
 }
 
-/// A step of the walk: at once when the server has been told of nothing yet, else so that the walk takes most of the time that
-/// there is until the next one.
+/// A step of the walk: at once when the server has been told of nothing yet, else so that the walk takes most of the
+/// time that there is until the next one.
 pkv_status Publisher::walk_on(Line &line) {
     const uint64_t period = options_.entry_ttl_ns / renewals;
     Entries entries;
@@ -216,7 +222,8 @@ pkv_status Publisher::walk_on(Line &line) {
     PKV_TRY(tell(line, entries, monotonic_ns() + options_.answer_ns));
     const uint64_t now = monotonic_ns();
     if (walk_.over) {
-        walk_at_ns_ = std::max(now, walk_begun_ns_ + period - period / 16 + randombytes_uniform(1000) * (period / 8000));
+        walk_at_ns_ =
+            std::max(now, walk_begun_ns_ + period - period / 16 + randombytes_uniform(1000) * (period / 8000));
         walk_ = {};
         first_walk_ = false;
         walk_begun_ns_ = walk_at_ns_;
@@ -253,11 +260,14 @@ pkv_status Publisher::tell(Line &line, const Entries &entries, uint64_t deadline
     std::string refused;
     uint64_t good = 0, failed = entries.there.size(), bad = 0;
     const auto reply = [&](uint64_t number, const pkv_redis_reply &said) {
-        if (said.kind == PKV_REDIS_ERROR && refused.empty()) refused = error_word(said); // the first says why, the last what came of it
+        if (said.kind == PKV_REDIS_ERROR && refused.empty())
+            refused = error_word(said); // the first says why, the last what came of it
         if (number != last || said.kind != PKV_REDIS_LIST) return;
         for (uint64_t i = 0; i < said.num_items; ++i) {
-            if (said.items[i].kind == PKV_REDIS_ERROR) bad += i % 3 == 0 || i >= 3 * entries.there.size();
-            else good += i % 3 == 0 && i < 3 * entries.there.size();
+            if (said.items[i].kind == PKV_REDIS_ERROR)
+                bad += i % 3 == 0 || i >= 3 * entries.there.size();
+            else
+                good += i % 3 == 0 && i < 3 * entries.there.size();
         }
         failed -= std::min(failed, good);
     };

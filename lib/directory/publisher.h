@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells one server where this node is and which images it has: those of which this server is to know. What changes in the tiers
-// is told within moments, many entries at once; all of it is told when the connection is made (a server that was started anew
-// knows nothing), and again before the entries end. A thread of its own does it; whoever changes a tier waits for nothing.
+// Tells one server where this node is and which images it has: those of which this server is to know. What changes in
+// the tiers is told within moments, many entries at once; all of it is told when the connection is made (a server that
+// was started anew knows nothing), and again before the entries end. A thread of its own does it; whoever changes a
+// tier waits for nothing.
 #pragma once
 
 #include "core/mutex.h"
@@ -43,8 +44,8 @@ class Publisher {
     Publisher &operator=(const Publisher &) = delete;
 
     pkv_status start();
-    void begin_end();                   ///< takes back what was told; no more than withdraw_ns is spent on it
-    void end(uint64_t deadline_ns);     ///< waits for that, but not longer, and for the thread
+    void begin_end();               ///< takes back what was told; no more than withdraw_ns is spent on it
+    void end(uint64_t deadline_ns); ///< waits for that, but not longer, and for the thread
     bool up() const { return up_.load(std::memory_order_acquire); }
     /// Something about this key has changed in a tier. Any thread, under a tier's lock.
     void changed(const pkv_tier_key &key) noexcept;

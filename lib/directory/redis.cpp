@@ -31,7 +31,8 @@ pkv_status redis_plugin(const pkv_redis_table *&table) {
         char why[256] = "it has no entry";
         const pkv_redis_table *const found = entry != nullptr ? entry(PKV_REDIS_VERSION, why, sizeof why) : nullptr;
         if (found == nullptr || found->version != PKV_REDIS_VERSION || found->struct_size < sizeof *found) {
-            const pkv_status status = fail(PKV_ERR_UNSUPPORTED, "the plug-in %s is of another version: %s", path.c_str(), why);
+            const pkv_status status =
+                fail(PKV_ERR_UNSUPPORTED, "the plug-in %s is of another version: %s", path.c_str(), why);
             dlclose(library);
             return status;
         }
@@ -43,7 +44,8 @@ pkv_status redis_plugin(const pkv_redis_table *&table) {
 
 std::string error_word(const pkv_redis_reply &reply) {
     std::string word;
-    for (uint64_t i = 0; i < reply.bytes && i < 24 && reply.text[i] >= 'A' && reply.text[i] <= 'Z'; ++i) word += reply.text[i];
+    for (uint64_t i = 0; i < reply.bytes && i < 24 && reply.text[i] >= 'A' && reply.text[i] <= 'Z'; ++i)
+        word += reply.text[i];
     return word.empty() ? "ERR" : word;
 }
 
@@ -106,7 +108,8 @@ void Line::add(std::initializer_list<std::string_view> words) {
     ++queued_;
 }
 
-pkv_status Line::run(uint64_t most_bytes, uint64_t deadline_ns, const std::function<void(uint64_t, const pkv_redis_reply &)> &reply) {
+pkv_status Line::run(uint64_t most_bytes, uint64_t deadline_ns,
+                     const std::function<void(uint64_t, const pkv_redis_reply &)> &reply) {
     struct Call {
         const std::function<void(uint64_t, const pkv_redis_reply &)> &reply;
         bool threw = false;

@@ -29,10 +29,12 @@ class Line {
     /// Queues a command. Throws std::bad_alloc.
     void add(std::initializer_list<std::string_view> words);
     /// Sends what was queued; `reply` is called for each command, in order. After a failure the line is of no more use.
-    pkv_status run(uint64_t most_bytes, uint64_t deadline_ns, const std::function<void(uint64_t, const pkv_redis_reply &)> &reply);
+    pkv_status run(uint64_t most_bytes, uint64_t deadline_ns,
+                   const std::function<void(uint64_t, const pkv_redis_reply &)> &reply);
 
   private:
-    Line(const pkv_redis_table &table, pkv_redis_line *line, std::string label) : table_(table), line_(line), label_(std::move(label)) {}
+    Line(const pkv_redis_table &table, pkv_redis_line *line, std::string label)
+        : table_(table), line_(line), label_(std::move(label)) {}
     pkv_status log_in(const Server &server, uint64_t deadline_ns);
 
     const pkv_redis_table &table_;

@@ -75,12 +75,15 @@ bool split_host(std::string_view text, std::string &host, std::string_view &rest
     end = std::min(text.find(':'), text.size());
     host = text.substr(0, end);
     rest = text.substr(end);
-    std::transform(host.begin(), host.end(), host.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; });
+    std::transform(host.begin(), host.end(), host.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; });
     return is_host(host);
 }
 
 pkv_status parse_server(std::string_view text, size_t number, Server &server) {
-    const auto bad = [number](const char *what) { return fail(PKV_ERR_INVALID, "directory: endpoint %zu: %s", number, what); };
+    const auto bad = [number](const char *what) {
+        return fail(PKV_ERR_INVALID, "directory: endpoint %zu: %s", number, what);
+    };
     static constexpr std::string_view plain = "redis://", secure = "rediss://";
     if (text.starts_with(secure)) {
         server.tls = true;
@@ -102,7 +105,8 @@ pkv_status parse_server(std::string_view text, size_t number, Server &server) {
     uint64_t number_read = 0;
     if (const size_t slash = text.find('/'); slash != std::string_view::npos) {
         const std::string_view database = text.substr(slash + 1);
-        if (!database.empty() && !read_number(database, most_databases, number_read)) return bad("what follows host and port is no database number");
+        if (!database.empty() && !read_number(database, most_databases, number_read))
+            return bad("what follows host and port is no database number");
         server.database = static_cast<uint32_t>(number_read);
         text = text.substr(0, slash);
     }
@@ -165,7 +169,8 @@ Server::~Server() {
 }
 
 pkv_status parse_servers(std::string_view text, Servers &servers) {
-    if (text.size() > longest_text) return fail(PKV_ERR_LIMIT, "directory has %zu bytes, more than %zu", text.size(), longest_text);
+    if (text.size() > longest_text)
+        return fail(PKV_ERR_LIMIT, "directory has %zu bytes, more than %zu", text.size(), longest_text);
     Servers parsed;
     for (size_t number = 0;; ++number) {
         if (number == most_servers) return fail(PKV_ERR_LIMIT, "directory names more than %zu endpoints", most_servers);
@@ -173,7 +178,8 @@ pkv_status parse_servers(std::string_view text, Servers &servers) {
         const auto server = std::make_shared<Server>();
         PKV_TRY(parse_server(text.substr(0, comma), number, *server));
         for (const auto &other : parsed)
-            if (other->label == server->label) return fail(PKV_ERR_INVALID, "directory names %s twice", server->label.c_str());
+            if (other->label == server->label)
+                return fail(PKV_ERR_INVALID, "directory names %s twice", server->label.c_str());
         parsed.push_back(server);
         if (comma == text.size()) break;
         text.remove_prefix(comma + 1);
@@ -187,7 +193,8 @@ bool is_node_address(std::string_view text) {
     std::string host;
     std::string_view rest;
     uint64_t port = 0;
-    if (!split_host(text, host, rest) || rest.empty() || rest.front() != ':' || !read_number(rest.substr(1), 65535, port) || port == 0)
+    if (!split_host(text, host, rest) || rest.empty() || rest.front() != ':' ||
+        !read_number(rest.substr(1), 65535, port) || port == 0)
         return false;
     std::unique_ptr<addrinfo, void (*)(addrinfo *)> list(nullptr, freeaddrinfo);
     if (look_up(host, true, list) != 0) return false;
@@ -198,16 +205,19 @@ pkv_status make_node_address(const std::string &text, uint16_t port, std::string
     std::string host;
     std::string_view rest;
     uint64_t given = 0;
-    if (!split_host(text, host, rest) || rest.empty() || rest.front() != ':' || !read_number(rest.substr(1), 65535, given))
+    if (!split_host(text, host, rest) || rest.empty() || rest.front() != ':' ||
+        !read_number(rest.substr(1), 65535, given))
         return fail(PKV_ERR_INVALID, "advertise is \"%s\", not of the form host:port", text.c_str());
     std::unique_ptr<addrinfo, void (*)(addrinfo *)> list(nullptr, freeaddrinfo);
-    if (const int error = look_up(host, false, list)) return fail(PKV_ERR_IO, "advertise: %s: %s", host.c_str(), gai_strerror(error));
+    if (const int error = look_up(host, false, list))
+        return fail(PKV_ERR_IO, "advertise: %s: %s", host.c_str(), gai_strerror(error));
     for (const addrinfo *at = list.get(); at != nullptr; at = at->ai_next)
         if (is_unicast(at->ai_addr)) {
             address = text_of(at->ai_addr, given != 0 ? static_cast<uint16_t>(given) : port);
             return PKV_OK;
         }
-    return fail(PKV_ERR_INVALID, "others cannot connect to \"%s\": name an address of this machine in advertise", text.c_str());
+    return fail(PKV_ERR_INVALID, "others cannot connect to \"%s\": name an address of this machine in advertise",
+                text.c_str());
 }
 
 } // namespace pkv::directory

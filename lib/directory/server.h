@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addresses: of the servers that a directory consists of, as the user names them, and of nodes, as strangers may have written
-// them.
+// Addresses: of the servers that a directory consists of, as the user names them, and of nodes, as strangers may have
+// written them.
 #pragma once
 
 #include "core/status.h"
@@ -32,14 +32,16 @@ using Servers = std::vector<std::shared_ptr<const Server>>;
 
 constexpr size_t most_servers = 16;
 
-/// "redis://[[user]:password@]host[:port][/database]", several of them with commas between; rediss is TLS. What has another
-/// meaning in a URL, and commas, are written %XX in user and password. PKV_ERR_INVALID or PKV_ERR_LIMIT, with no word of the text.
+/// "redis://[[user]:password@]host[:port][/database]", several of them with commas between; rediss is TLS. What has
+/// another meaning in a URL, and commas, are written %XX in user and password. PKV_ERR_INVALID or PKV_ERR_LIMIT, with
+/// no word of the text.
 pkv_status parse_servers(std::string_view text, Servers &servers);
 
-/// An address at which a node may be: numeric, of one machine, with a port; as this library writes it, and not otherwise.
+/// An address at which a node may be: numeric, of one machine, with a port; as this library writes it, and not
+/// otherwise.
 bool is_node_address(std::string_view text);
-/// The same of "host:port" as a user writes it, whose port may be 0 = `port`. May wait for the system to resolve a name.
-/// PKV_ERR_INVALID for what others cannot connect to; PKV_ERR_IO for a name that has no address.
+/// The same of "host:port" as a user writes it, whose port may be 0 = `port`. May wait for the system to resolve a
+/// name. PKV_ERR_INVALID for what others cannot connect to; PKV_ERR_IO for a name that has no address.
 pkv_status make_node_address(const std::string &text, uint16_t port, std::string &address);
 
 } // namespace pkv::directory

@@ -88,7 +88,8 @@ Finder::Peers Finder::peers() const {
 
 std::shared_ptr<Peer> Finder::take(const std::string &address) {
     const std::lock_guard lock(mutex_);
-    const auto at = std::find_if(found_.begin(), found_.end(), [&](const Found &each) { return each.peer->address() == address; });
+    const auto at =
+        std::find_if(found_.begin(), found_.end(), [&](const Found &each) { return each.peer->address() == address; });
     if (at == found_.end()) return nullptr;
     auto peer = std::move(at->peer);
     found_.erase(at);
@@ -168,7 +169,9 @@ void Finder::run() {
         for (const auto &ended : searches) ended->on_end();
         {
             const std::lock_guard lock(mutex_);
-            std::erase_if(searches_, [&](const auto &search) { return std::find(searches.begin(), searches.end(), search) != searches.end(); });
+            std::erase_if(searches_, [&](const auto &search) {
+                return std::find(searches.begin(), searches.end(), search) != searches.end();
+            });
         }
         searches.clear();
         sweep(now);
@@ -218,7 +221,8 @@ void Finder::follow(Search &search, uint64_t now) {
         for (const uint32_t key : part.keys) answered[key] = true;
         for (const uint32_t key : part.answer.unanswered) answered[part.keys[key]] = false;
         for (const auto &[key, node] : part.answer.named) {
-            auto at = std::find_if(nodes.begin(), nodes.end(), [&](const Node &known) { return known.at->id == node->id; });
+            auto at =
+                std::find_if(nodes.begin(), nodes.end(), [&](const Node &known) { return known.at->id == node->id; });
             if (at == nodes.end()) at = nodes.insert(nodes.end(), {node, {}});
             at->keys.push_back(part.keys[key]);
             named[part.keys[key]] = true;
@@ -228,12 +232,14 @@ void Finder::follow(Search &search, uint64_t now) {
     for (uint32_t i = 0; i < search.num_keys; ++i)
         if (!answered[i]) unanswered.push_back(i);
     auto &counters = options_.client->counters();
-    counters.hits.fetch_add(static_cast<uint64_t>(std::count(named.begin(), named.end(), true)), std::memory_order_relaxed);
+    counters.hits.fetch_add(static_cast<uint64_t>(std::count(named.begin(), named.end(), true)),
+                            std::memory_order_relaxed);
     counters.failures.fetch_add(unanswered.size(), std::memory_order_relaxed);
     search.parts.clear();
 
     for (Node &node : nodes) {
-        if (is_asked(search, *node.at) || node.at->address == options_.address) continue; // an earlier run of this node, too
+        if (is_asked(search, *node.at) || node.at->address == options_.address)
+            continue; // an earlier run of this node, too
         const auto peer = peer_at(*node.at, now);
         if (peer == nullptr) continue;
         if (peer->connected())
@@ -282,7 +288,8 @@ bool Finder::make_room(uint64_t now) {
     auto worst = found_.end();
     for (auto at = found_.begin(); at != found_.end(); ++at) {
         std::string why;
-        if (at->peer->last_status(why) == PKV_ERR_AGAIN || (at->peer->connected() && now - at->named_ns < busy_ns)) continue;
+        if (at->peer->last_status(why) == PKV_ERR_AGAIN || (at->peer->connected() && now - at->named_ns < busy_ns))
+            continue;
         if (worst == found_.end() || at->named_ns < worst->named_ns) worst = at;
     }
     if (worst == found_.end()) return false;

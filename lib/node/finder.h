@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes that a directory names: a lookup of keys asks it which nodes have them, connects to those, and lets them be asked. All of
-// that has an end: half of the lookup's time, and half a second, for the directory, most of the rest for a node that is connected
-// to for the first time. Keys of which the directory says nothing in time (a server is down) are asked of all nodes that were
-// found before.
+// Nodes that a directory names: a lookup of keys asks it which nodes have them, connects to those, and lets them be
+// asked. All of that has an end: half of the lookup's time, and half a second, for the directory, most of the rest for
+// a node that is connected to for the first time. Keys of which the directory says nothing in time (a server is down)
+// are asked of all nodes that were found before.
 #pragma once
 
 #include "directory/client.h"
@@ -22,7 +22,7 @@ namespace pkv::node {
 struct FinderOptions {
     std::shared_ptr<directory::Client> client;
     std::shared_ptr<Reader> reader;
-    std::string address;       ///< this node's own, or empty
+    std::string address; ///< this node's own, or empty
     uint32_t most_peers = 0;
     uint64_t heartbeat_ns = 0;
 };
@@ -42,8 +42,8 @@ class Finder : public std::enable_shared_from_this<Finder> {
     pkv_status start();
     void stop(); ///< ends all searches, and all peers
 
-    /// Calls `on_peer` any number of times, then `on_end` once, on other threads; neither may throw. Nodes among `asked`, who were
-    /// asked for all the keys, are not called.
+    /// Calls `on_peer` any number of times, then `on_end` once, on other threads; neither may throw. Nodes among
+    /// `asked`, who were asked for all the keys, are not called.
     void find(std::span<const pkv_tier_key> keys, uint64_t deadline_ns, Peers asked, OnPeer on_peer, OnEnd on_end);
 
     Peers peers() const;

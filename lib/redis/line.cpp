@@ -56,7 +56,8 @@ pkv_status pkv_redis_line::wait_for(int socket, short events, uint64_t deadline_
 
 // ---- connecting
 
-pkv_status pkv_redis_line::connect_to(const addrinfo &address, uint64_t deadline_ns, int &socket, const Why &why) const {
+pkv_status pkv_redis_line::connect_to(const addrinfo &address, uint64_t deadline_ns, int &socket,
+                                      const Why &why) const {
     socket = ::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol);
     if (socket < 0) return why.fail(PKV_ERR_IO, "a socket: %s", std::strerror(errno));
     set_options(socket);
@@ -74,7 +75,7 @@ pkv_status pkv_redis_line::open(const pkv_redis_server &server, uint64_t deadlin
     tls_ = server.tls != 0;
     if (tls_ && !pkv::redis::has_tls()) {
         redisContext none{};
-        return pkv::redis::begin_tls(none, server.host, why);
+        return pkv::redis::begin_tls(none, server.host, session_, why);
     }
     char port[8];
     (void)std::snprintf(port, sizeof port, "%u", server.port);
@@ -82,7 +83,8 @@ pkv_status pkv_redis_line::open(const pkv_redis_server &server, uint64_t deadlin
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_NUMERICSERV;
     addrinfo *list = nullptr;
-    if (const int error = getaddrinfo(server.host, port, &hints, &list)) return why.fail(PKV_ERR_IO, "%s", gai_strerror(error));
+    if (const int error = getaddrinfo(server.host, port, &hints, &list))
+        return why.fail(PKV_ERR_IO, "%s", gai_strerror(error));
     const std::unique_ptr<addrinfo, void (*)(addrinfo *)> owner(list, freeaddrinfo);
     pkv_status status = why.fail(PKV_ERR_IO, "no address");
     int socket = -1;
@@ -100,24 +102,28 @@ pkv_status pkv_redis_line::open(const pkv_redis_server &server, uint64_t deadlin
     }
     context_->flags &= ~REDIS_BLOCK; // as the socket
     context_->reader->fn = Reply::functions();
-    return tls_ ? pkv::redis::begin_tls(*context_, server.host, why) : PKV_OK;
+    return tls_ ? pkv::redis::begin_tls(*context_, server.host, session_, why) : PKV_OK;
 }
 
 // ---- commands
 
 pkv_status pkv_redis_line::append(uint32_t count, const char *const *words, const size_t *sizes) {
     if (count > INT_MAX || broken_) return PKV_ERR_INVALID;
-    if (redisAppendCommandArgv(context_, static_cast<int>(count), const_cast<const char **>(words), sizes) == REDIS_OK) return PKV_OK;
+    if (redisAppendCommandArgv(context_, static_cast<int>(count), const_cast<const char **>(words), sizes) == REDIS_OK)
+        return PKV_OK;
     broken_ = true;
     return PKV_ERR_NO_MEMORY;
 }
 
 /// What hiredis says has gone wrong.
 pkv_status pkv_redis_line::failure(const Why &why) const {
+    const char *const secured = tls_ ? pkv::redis::tls_failure(session_) : nullptr;
+    if (secured != nullptr) return why.fail(PKV_ERR_IO, "TLS: %s", secured);
     switch (context_->err) {
     case REDIS_ERR_EOF: return why.fail(PKV_ERR_CLOSED, "the server has closed the connection");
     case REDIS_ERR_PROTOCOL: return why.fail(PKV_ERR_MISMATCH, "the server does not speak the protocol of Redis");
-    case REDIS_ERR_OOM: return why.fail(PKV_ERR_MISMATCH, "the server's reply is none that was asked for"); // see Reply::make()
+    case REDIS_ERR_OOM:
+        return why.fail(PKV_ERR_MISMATCH, "the server's reply is none that was asked for"); // see Reply::make()
     default: return why.fail(PKV_ERR_IO, "%s", context_->errstr[0] != 0 ? context_->errstr : "input or output error");
     }
 }
@@ -135,7 +141,8 @@ pkv_status pkv_redis_line::read_some(uint64_t &left, const Why &why) {
 }
 
 pkv_status pkv_redis_line::exchange(uint64_t count, uint64_t most_bytes, uint64_t deadline_ns,
-                                    void (*reply)(void *, uint64_t, const pkv_redis_reply *), void *user, const Why &why) {
+                                    void (*reply)(void *, uint64_t, const pkv_redis_reply *), void *user,
+                                    const Why &why) {
     if (broken_) return why.fail(PKV_ERR_STATE, "the connection has failed before");
     broken_ = true; // until all is well
     uint64_t left = most_bytes, done = 0;

@@ -20,7 +20,8 @@ struct pkv_redis_line {
     pkv_status open(const pkv_redis_server &server, uint64_t deadline_ns, const pkv::Why &why);
     pkv_status append(uint32_t count, const char *const *words, const size_t *sizes);
     pkv_status exchange(uint64_t count, uint64_t most_bytes, uint64_t deadline_ns,
-                        void (*reply)(void *user, uint64_t number, const pkv_redis_reply *reply), void *user, const pkv::Why &why);
+                        void (*reply)(void *user, uint64_t number, const pkv_redis_reply *reply), void *user,
+                        const pkv::Why &why);
 
   private:
     pkv_status connect_to(const struct addrinfo &address, uint64_t deadline_ns, int &socket, const pkv::Why &why) const;
@@ -31,5 +32,6 @@ struct pkv_redis_line {
     redisContext *context_ = nullptr;
     int wake_fd_ = -1;
     bool tls_ = false;
+    void *session_ = nullptr; // of TLS, the context's
     bool broken_ = false;
 };

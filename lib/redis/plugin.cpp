@@ -29,7 +29,8 @@ template <class Body> pkv_status guarded(const Why &why, Body body) noexcept {
     }
 }
 
-pkv_status open_line(const pkv_redis_server *server, uint64_t deadline_ns, pkv_redis_line **line, char *why_text, size_t why_bytes) {
+pkv_status open_line(const pkv_redis_server *server, uint64_t deadline_ns, pkv_redis_line **line, char *why_text,
+                     size_t why_bytes) {
     const Why why(why_text, why_bytes);
     if (server == nullptr || server->struct_size < sizeof *server || server->host == nullptr || line == nullptr)
         return why.fail(PKV_ERR_INVALID, "server, its host or line is NULL, or server is too small");
@@ -48,7 +49,8 @@ pkv_status append_command(pkv_redis_line *line, uint32_t count, const char *cons
 }
 
 pkv_status exchange(pkv_redis_line *line, uint64_t count, uint64_t most_bytes, uint64_t deadline_ns,
-                    void (*reply)(void *, uint64_t, const pkv_redis_reply *), void *user, char *why_text, size_t why_bytes) {
+                    void (*reply)(void *, uint64_t, const pkv_redis_reply *), void *user, char *why_text,
+                    size_t why_bytes) {
     const Why why(why_text, why_bytes);
     if (line == nullptr || reply == nullptr) return why.fail(PKV_ERR_INVALID, "line or reply is NULL");
     return guarded(why, [&] { return line->exchange(count, most_bytes, deadline_ns, reply, user, why); });
@@ -60,12 +62,15 @@ constexpr const char *version = PKV_TEXT(HIREDIS_MAJOR) "." PKV_TEXT(HIREDIS_MIN
 
 } // namespace
 
-extern "C" [[gnu::visibility("default")]] const pkv_redis_table *pkv_redis_plugin(uint32_t wanted, char *why_text, size_t why_bytes) {
-    static const pkv_redis_table table = {
-        sizeof table, PKV_REDIS_VERSION, pkv::redis::has_tls() ? 1u : 0u, version, open_line, append_command, exchange, close_line};
+extern "C" [[gnu::visibility("default")]] const pkv_redis_table *pkv_redis_plugin(uint32_t wanted, char *why_text,
+                                                                                  size_t why_bytes) {
+    static const pkv_redis_table table = {sizeof table, PKV_REDIS_VERSION, pkv::redis::has_tls() ? 1u : 0u,
+                                          version,      open_line,         append_command,
+                                          exchange,     close_line};
     const Why why(why_text, why_bytes);
     if (wanted != PKV_REDIS_VERSION) {
-        why.fail(PKV_ERR_UNSUPPORTED, "the plug-in speaks version %d, the library version %u", PKV_REDIS_VERSION, wanted);
+        why.fail(PKV_ERR_UNSUPPORTED, "the plug-in speaks version %d, the library version %u", PKV_REDIS_VERSION,
+                 wanted);
         return nullptr;
     }
     return &table;

@@ -11,16 +11,14 @@ int32_t kind_of(int type) {
     case REDIS_REPLY_STATUS: return PKV_REDIS_STATUS;
     case REDIS_REPLY_ERROR: return PKV_REDIS_ERROR;
     case REDIS_REPLY_STRING: return PKV_REDIS_STRING;
-    case REDIS_REPLY_INTEGER: return PKV_REDIS_NUMBER;
-    case REDIS_REPLY_NIL: return PKV_REDIS_NIL;
     default: return PKV_REDIS_OTHER;
     }
 }
 
 } // namespace
 
-/// A reply, or an item of the list that it belongs to; nullptr, at which the parser gives up, for an item of an item. For items the
-/// parser gets their list's address: it needs to tell that one from nullptr, no more.
+/// A reply, or an item of the list that it belongs to; nullptr, at which the parser gives up, for an item of an item.
+/// For items the parser gets their list's address: it needs to tell that one from nullptr, no more.
 template <class Fill> void *Reply::make(const redisReadTask *task, Fill fill) noexcept {
     try {
         const int32_t kind = kind_of(task->type);
@@ -53,11 +51,18 @@ redisReplyObjectFunctions *Reply::functions() {
             return make(task, [](Value &value) { value.kind = PKV_REDIS_LIST; });
         };
         made.createInteger = [](const redisReadTask *task, long long number) {
-            return make(task, [&](Value &value) { value.number = number; });
+            return make(task, [&](Value &value) {
+                value.kind = PKV_REDIS_NUMBER;
+                value.number = number;
+            });
         };
-        made.createNil = [](const redisReadTask *task) { return make(task, [](Value &) {}); };
+        made.createNil = [](const redisReadTask *task) { // announced as a text or a list
+            return make(task, [](Value &value) { value.kind = PKV_REDIS_NIL; });
+        };
 #if HIREDIS_MAJOR >= 1
-        made.createDouble = [](const redisReadTask *task, double, char *, size_t) { return make(task, [](Value &) {}); };
+        made.createDouble = [](const redisReadTask *task, double, char *, size_t) {
+            return make(task, [](Value &) {});
+        };
         made.createBool = [](const redisReadTask *task, int) { return make(task, [](Value &) {}); };
 #endif
         made.freeObject = [](void *reply) { delete static_cast<Reply *>(reply); };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hiredis' parser makes of a server's bytes: replies that grow as bytes arrive. hiredis' own replies take memory for all
-// elements of a list when it is announced, which a hostile server does with a few bytes.
+// What hiredis' parser makes of a server's bytes: replies that grow as bytes arrive. hiredis' own replies take memory
+// for all elements of a list when it is announced, which a hostile server does with a few bytes.
 #pragma once
 
 #include "directory/redis_table.h"

@@ -19,7 +19,7 @@ bool is_numeric(const char *host) {
     return inet_pton(AF_INET, host, bytes) == 1 || inet_pton(AF_INET6, host, bytes) == 1;
 }
 
-/// nullptr: there is none to be had.
+/// Never freed; nullptr: there is none to be had.
 SSL_CTX *shared_context() {
     static SSL_CTX *const context = [] {
         SSL_CTX *fresh = SSL_CTX_new(TLS_client_method());
@@ -41,7 +41,7 @@ const char *reason() {
 
 bool has_tls() { return true; }
 
-pkv_status begin_tls(redisContext &context, const char *host, const Why &why) {
+pkv_status begin_tls(redisContext &context, const char *host, void *&session, const Why &why) {
     SSL_CTX *const shared = shared_context();
     SSL *const ssl = shared != nullptr ? SSL_new(shared) : nullptr;
     if (ssl == nullptr) return why.fail(PKV_ERR_NO_MEMORY, "a TLS context: %s", reason());
@@ -51,9 +51,20 @@ pkv_status begin_tls(redisContext &context, const char *host, const Why &why) {
         SSL_free(ssl);
         return why.fail(PKV_ERR_INVALID, "TLS with %s: %s", host, reason());
     }
+    ERR_clear_error();
+    session = ssl;
     if (redisInitiateSSL(&context, ssl) == REDIS_OK) return PKV_OK; // the context's now
+    session = nullptr;
+    const char *const failure = tls_failure(ssl);
+    const pkv_status status = why.fail(PKV_ERR_IO, "TLS: %s", failure != nullptr ? failure : "no reason given");
     SSL_free(ssl);
-    return why.fail(PKV_ERR_IO, "TLS with %s: %s", host, context.errstr[0] != 0 ? context.errstr : "no reason given");
+    return status;
+}
+
+const char *tls_failure(void *session) {
+    const long verified = session != nullptr ? SSL_get_verify_result(static_cast<SSL *>(session)) : X509_V_OK;
+    return verified != X509_V_OK ? X509_verify_cert_error_string(verified)
+                                 : ERR_reason_error_string(ERR_peek_last_error());
 }
 
 } // namespace pkv::redis
@@ -64,10 +75,12 @@ namespace pkv::redis {
 
 bool has_tls() { return false; }
 
-pkv_status begin_tls(redisContext &, const char *, const Why &why) {
-    return why.fail(PKV_ERR_UNSUPPORTED, "hiredis %d.%d.%d, which this was built with, has no TLS", HIREDIS_MAJOR, HIREDIS_MINOR,
-                    HIREDIS_PATCH);
+pkv_status begin_tls(redisContext &, const char *, void *&, const Why &why) {
+    return why.fail(PKV_ERR_UNSUPPORTED, "hiredis %d.%d.%d, which this was built with, has no TLS", HIREDIS_MAJOR,
+                    HIREDIS_MINOR, HIREDIS_PATCH);
 }
+
+const char *tls_failure(void *) { return nullptr; }
 
 } // namespace pkv::redis
 

@@ -10,8 +10,11 @@ namespace pkv::redis {
 
 bool has_tls();
 
-/// Before the first byte: the connection talks TLS from then on, and believes no server whose certificate is not one for this
-/// host that the system trusts.
-pkv_status begin_tls(redisContext &context, const char *host, const Why &why);
+/// Before the first byte: the connection talks TLS from then on, and believes no server whose certificate is not one
+/// for this host that the system trusts.
+pkv_status begin_tls(redisContext &context, const char *host, void *&session, const Why &why);
+
+/// Why the session that begin_tls() gave has failed; nullptr: for no reason of TLS.
+const char *tls_failure(void *session);
 
 } // namespace pkv::redis

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which images can be found in a tier, for those who tell others (the directory of nodes): a list of them, and a word whenever
-// it changes. Private images are none of it: nobody else asks for them.
+// Which images can be found in a tier, for those who tell others (the directory of nodes): a list of them, and a word
+// whenever it changes. Private images are none of it: nobody else asks for them.
 #pragma once
 
 #include "core/mutex.h"
@@ -33,8 +33,8 @@ struct TierKeyEqual {
 class TierWatch {
   public:
     virtual ~TierWatch() = default;
-    /// An image of this key became findable in a tier, or ceased to be: Tier::has() says which, by then. With the tier's lock
-    /// held: it must be quick, and call nothing of the tier's.
+    /// An image of this key became findable in a tier, or ceased to be: Tier::has() says which, by then. With the
+    /// tier's lock held: it must be quick, and call nothing of the tier's.
     virtual void changed(const pkv_tier_key &key) noexcept = 0;
 };
 
@@ -73,8 +73,8 @@ struct TierInside {
     uint64_t (*list)(void *context, uint64_t &cursor, std::span<pkv_tier_key> keys);
 };
 
-/// What is known of a tier of somebody else's: images that were stored in it while somebody watched. It may have forgotten any
-/// of them since, without a word.
+/// What is known of a tier of somebody else's: images that were stored in it while somebody watched. It may have
+/// forgotten any of them since, without a word.
 class SeenImages {
   public:
     TierWatches &watches() { return watches_; }

@@ -117,7 +117,8 @@ static void one_of_several_servers_that_is_down_costs_its_keys_only(void **state
     memset(&s, 0, sizeof s);
     redis other = {0}, third = {0};
     if (!redis_start(&s.r) || !redis_start(&other) || !redis_start(&third)) skip();
-    (void)snprintf(s.url, sizeof s.url, "redis://127.0.0.1:%u,redis://127.0.0.1:%u,redis://127.0.0.1:%u", s.r.port, other.port, third.port);
+    (void)snprintf(s.url, sizeof s.url, "redis://127.0.0.1:%u,redis://127.0.0.1:%u,redis://127.0.0.1:%u", s.r.port,
+                   other.port, third.port);
     pkv_node_options options = directory_options(&s);
     if (!begin_with(&s, &options)) skip();
     enum { sequences = 8 };
@@ -125,12 +126,15 @@ static void one_of_several_servers_that_is_down_costs_its_keys_only(void **state
     push_down(s.pool);
     const int all = (int)images_of(s.tier);
     assert_true(all > 4 * blocks);
-    soon(redis_names(&s.r, "pkv:k:*", NULL, 0) + redis_names(&other, "pkv:k:*", NULL, 0) + redis_names(&third, "pkv:k:*", NULL, 0) == all);
+    soon(redis_names(&s.r, "pkv:k:*", NULL, 0) + redis_names(&other, "pkv:k:*", NULL, 0) +
+             redis_names(&third, "pkv:k:*", NULL, 0) ==
+         all);
     const int lost = redis_names(&other, "pkv:k:*", NULL, 0);
     assert_true(lost > 0 && lost < all); /* each has a part */
     assert_true(redis_names(&s.r, "pkv:k:*", NULL, 0) > 0 && redis_names(&third, "pkv:k:*", NULL, 0) > 0);
     /* The same servers in another order are the same directory. */
-    (void)snprintf(s.url, sizeof s.url, "redis://127.0.0.1:%u,redis://127.0.0.1:%u,redis://127.0.0.1:%u", third.port, s.r.port, other.port);
+    (void)snprintf(s.url, sizeof s.url, "redis://127.0.0.1:%u,redis://127.0.0.1:%u,redis://127.0.0.1:%u", third.port,
+                   s.r.port, other.port);
     s.reader = fresh_reader(&s);
     soon(node_stats(s.reader).directory_endpoints_up == 3);
     assert_int_equal(node_stats(s.reader).directory_endpoints, 3);
@@ -268,7 +272,9 @@ static void a_node_that_cannot_be_reached_costs_its_hits(void **state) {
     struct sockaddr_in at = {.sin_family = AF_INET};
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof at;
-    assert_int_equal(bind(silent, (struct sockaddr *)&at, size) | listen(silent, 16) | getsockname(silent, (struct sockaddr *)&at, &size), 0);
+    assert_int_equal(bind(silent, (struct sockaddr *)&at, size) | listen(silent, 16) |
+                         getsockname(silent, (struct sockaddr *)&at, &size),
+                     0);
     char elsewhere[64];
     (void)snprintf(elsewhere, sizeof elsewhere, "127.0.0.1:%u", ntohs(at.sin_port));
     options.advertise = elsewhere;
@@ -299,7 +305,7 @@ static void a_node_that_cannot_be_reached_costs_its_hits(void **state) {
 int main(int argc, char **argv) {
     if (argc == 4 && strcmp(argv[1], "serve") == 0) return serve(argv[2], argv[3]);
     program = argv[0];
-    signal(SIGPIPE, SIG_IGN);
+    signal(SIGPIPE, SIG_DFL); /* no call, and no thread of the library, ends the process by one */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_directory_that_is_killed_costs_hits_until_it_is_back),
         cmocka_unit_test(a_directory_that_comes_later_is_found),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A directory in which strangers have written: what no node of the cluster wrote is not believed, what is none of an address is not
- * followed, and the rest is found all the same. */
+/* A directory in which strangers have written: what no node of the cluster wrote is not believed, what is none of an
+ * address is not followed, and the rest is found all the same. */
 #include "node/directories.h"
 
 #include <dlfcn.h>
@@ -15,7 +15,8 @@ typedef struct {
 } forger;
 
 /* The address in a node's record as the directory has it, proven anew; as in lib/directory/names.h. */
-static size_t make_record(const forger *f, const unsigned char *id, const char *text, size_t length, unsigned char *out) {
+static size_t make_record(const forger *f, const unsigned char *id, const char *text, size_t length,
+                          unsigned char *out) {
     unsigned char proven[512];
     out[0] = 1;
     out[1] = (unsigned char)length;
@@ -49,7 +50,8 @@ static bool become_forger(forger *f, const setup *s) {
     const size_t sizes[] = {3, strlen(name)};
     char *record = redis_bulk(redis_say_bytes(&s->r, words, sizes, 2, NULL), &length);
     const address at = address_of(s->server);
-    /* The versions of protocol and image format are the library's own: found by what they make of a record that is good. */
+    /* The versions of protocol and image format are the library's own: found by what they make of a record that is
+     * good. */
     unsigned char identity[32], text[256] = "pagedkv directory 1";
     assert_int_equal(f->hash(identity, 32, (const unsigned char *)"pagedkv node identity", 22, NULL, 0), 0);
     const pkv_node_stats stats = node_stats(s->server);
@@ -110,7 +112,8 @@ static void plant(const setup *s, const unsigned char *id, const void *record, s
 }
 
 /* It is not followed, and the real one is found all the same. */
-static void plant_in_vain(const setup *s, const unsigned char *id, const void *record, size_t length, bool counted, const char *what) {
+static void plant_in_vain(const setup *s, const unsigned char *id, const void *record, size_t length, bool counted,
+                          const char *what) {
     const uint64_t bad = node_stats(s->reader).directory_bad_entries;
     plant(s, id, record, length);
     assert_int_equal(found_soon(s->reader), tokens);
@@ -130,7 +133,9 @@ static void addresses_that_nobody_in_the_cluster_wrote_are_not_followed(void **s
     struct sockaddr_in at = {.sin_family = AF_INET};
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof at;
-    assert_int_equal(bind(trap, (struct sockaddr *)&at, size) | listen(trap, 16) | getsockname(trap, (struct sockaddr *)&at, &size), 0);
+    assert_int_equal(bind(trap, (struct sockaddr *)&at, size) | listen(trap, 16) |
+                         getsockname(trap, (struct sockaddr *)&at, &size),
+                     0);
     char there[64];
     (void)snprintf(there, sizeof there, "127.0.0.1:%u", ntohs(at.sin_port));
     const size_t long_there = strlen(there);
@@ -178,7 +183,8 @@ static void addresses_that_nobody_in_the_cluster_wrote_are_not_followed(void **s
     assert_ok(pkv_node_close(fresh));
     assert_true(accept(trap, NULL, NULL) < 0); /* nobody came */
 
-    /* The forger with the key is a node of the cluster for the directory; the other side still has to show that it is one. */
+    /* The forger with the key is a node of the cluster for the directory; the other side still has to show that it
+     * is one. */
     for (many[1] = 0; many[1] < 9; ++many[1]) change_all(&s, false, many, 16);
     ++id[1];
     plant(&s, id, record, make_record(&f, id, there, long_there, record));

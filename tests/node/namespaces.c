@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Four hosts, each a network namespace of its own on one bridge: the directory, two nodes that serve and read, and this process,
- * which reads. Cables are pulled and put back.
+/* Four hosts, each a network namespace of its own on one bridge: the directory, two nodes that serve and read, and
+ * this process, which reads. Cables are pulled and put back.
  *
- * The bridge is in this process' own namespace, and so is one end of each cable; the others belong to its children, which die
- * with it. So nothing is made in the namespace that the test was started in, and nothing is left, however it ends. */
+ * The bridge is in this process' own namespace, and so is one end of each cable; the others belong to its children,
+ * which die with it. So nothing is made in the namespace that the test was started in, and nothing is left, however
+ * it ends. */
 #include "node/directories.h"
 
 #include <sched.h>
@@ -66,7 +67,8 @@ typedef struct {
     FILE *to, *from; /* its input and output */
 } host;
 
-/* A process in a namespace of its own, with a cable to the bridge. It becomes the directory, or this program with `role`. */
+/* A process in a namespace of its own, with a cable to the bridge. It becomes the directory, or this program with
+ * `role`. */
 static bool start_host(host *h, int number, const char *role) {
     int in[2], out[2];
     assert_int_equal(pipe2(in, O_CLOEXEC) | pipe2(out, O_CLOEXEC), 0);
@@ -128,7 +130,8 @@ static uint64_t found_of(pkv_node *reader, int number) {
     return count;
 }
 
-/* A node that serves its sequence, and reads that of the host that each line of its input names: it answers with what it found. */
+/* A node that serves its sequence, and reads that of the host that each line of its input names: it answers with
+ * what it found. */
 static int serve(const char *at) {
     char listen[64];
     (void)snprintf(listen, sizeof listen, "%s:4710", at);
@@ -188,7 +191,8 @@ static bool bridge, tools;
 static bool start_hosts(hosts *h) {
     memset(h, 0, sizeof *h);
     if (!bridge || !tools) {
-        print_message("%s\n", tools ? "no network namespaces here: they need root, or user namespaces" : "no ip, or no redis-server here");
+        print_message("%s\n", tools ? "no network namespaces here: they need root, or user namespaces"
+                                    : "no ip, or no redis-server here");
         return false;
     }
     h->r.host = network "2";
@@ -304,7 +308,8 @@ int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "serve") == 0) return serve(argv[2]);
     program = argv[0];
     signal(SIGPIPE, SIG_IGN);
-    tools = system("(command -v redis-server || command -v valkey-server) > /dev/null 2>&1 && command -v ip > /dev/null 2>&1") == 0;
+    tools = system("(command -v redis-server || command -v valkey-server) > /dev/null 2>&1 && command -v ip > "
+                   "/dev/null 2>&1") == 0;
     bridge = tools && make_bridge();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages_are_found_through_the_directory_and_read_from_other_hosts),

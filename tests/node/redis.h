@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A real redis-server (or valkey-server) for a test: on a free port of loopback, with nothing on disk, gone with the process that
- * started it; and a client that says to it what a test wants. */
+/* A real redis-server (or valkey-server) for a test: on a free port of loopback, with nothing on disk, gone with the
+ * process that started it; and a client that says to it what a test wants. */
 #ifndef PKV_TESTS_REDIS_H
 #define PKV_TESTS_REDIS_H
 
@@ -13,13 +13,14 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 typedef struct {
     pid_t pid; /* 0: does not run */
     uint16_t port;
-    const char *host; /* NULL = loopback */
+    const char *host;        /* NULL = loopback */
     const char *options[12]; /* more of its command line, NULL at the end */
     const char *password;    /* for the client below */
 } redis;
@@ -27,7 +28,8 @@ typedef struct {
 /* ---- the client: one connection for each command */
 
 /* The reply as it comes, terminated besides; NULL: no connection. For the caller to free. */
-static inline char *redis_say_bytes(const redis *r, const char *const *words, const size_t *sizes, int count, size_t *length) {
+static inline char *redis_say_bytes(const redis *r, const char *const *words, const size_t *sizes, int count,
+                                    size_t *length) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(r->port)};
     to.sin_addr.s_addr = r->host != NULL ? inet_addr(r->host) : htonl(INADDR_LOOPBACK);
     const int line = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -139,8 +141,9 @@ static inline uint16_t free_port(void) {
 static inline void redis_exec(uint16_t port, const char *host, const char *const *options) {
     char number[8];
     (void)snprintf(number, sizeof number, "%u", port);
-    const char *words[32] = {"redis-server", "--port", number, "--bind", host, "--save", "", "--appendonly", "no",
-                             "--protected-mode", "no", "--daemonize", "no"};
+    const char *words[32] = {
+        "redis-server", "--port",           number, "--bind",      host, "--save", "", "--appendonly",
+        "no",           "--protected-mode", "no",   "--daemonize", "no"};
     int count = 13;
     for (; *options != NULL; ++options) words[count++] = *options;
     const int nowhere = open("/dev/null", O_RDWR);
@@ -167,7 +170,8 @@ static inline bool redis_start(redis *r) {
             const bool there = reply != NULL && *reply != '\0' && strncmp(reply, "-LOADING", 8) != 0;
             free(reply);
             int status = 0;
-            if (waitpid(r->pid, &status, WNOHANG) == r->pid) { /* nobody else answers in its place: the port was not free */
+            if (waitpid(r->pid, &status, WNOHANG) ==
+                r->pid) { /* nobody else answers in its place: the port was not free */
                 r->pid = 0;
                 if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
                     print_message("no redis-server here\n");

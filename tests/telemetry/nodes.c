@@ -49,8 +49,7 @@ static const field node_fields[] = {
 enum { num_fields = sizeof node_fields / sizeof *node_fields };
 
 /* All fields are in the table, but the provider, which is a label. */
-_Static_assert(sizeof(pkv_node_stats) ==
-                   sizeof(size_t) + sizeof(((pkv_node_stats *)NULL)->provider) + 8 * num_fields,
+_Static_assert(sizeof(pkv_node_stats) == sizeof(size_t) + sizeof(((pkv_node_stats *)NULL)->provider) + 8 * num_fields,
                "a field of pkv_node_stats is in no table");
 
 static void compare_node(const exposition *e, const char *name, pkv_node *node) {

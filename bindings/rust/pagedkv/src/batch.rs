@@ -3,7 +3,7 @@
 
 use crate::arrays::{Array, Storage};
 use crate::codes::Status;
-use crate::error::{check, invalid, Error, Outcome, Result};
+use crate::error::{check, invalid, Error, Failed, Outcome, Result};
 use crate::handle::Handle;
 use crate::pool::{Pool, Shapes};
 use crate::rows::{Rows, RowsMut, Sides};
@@ -138,6 +138,11 @@ impl Batch {
         Ok(Self { handle, shapes: Arc::clone(&pool.shapes), groups, lengths, last_page_len, one_thread: PhantomData })
     }
 
+    /// Ends the batch, as dropping it does; its tables live on.
+    pub fn close(self) -> std::result::Result<(), Failed<Self>> {
+        self.handle.close(self, |raw| unsafe { sys::pkv_batch_destroy(raw) }, |batch| &mut batch.handle)
+    }
+
     /// The C API's handle, for calls that this crate does not have. It belongs to the batch.
     pub fn as_raw(&self) -> *mut sys::pkv_batch {
         self.handle.raw()
@@ -206,7 +211,9 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        unsafe { sys::pkv_batch_destroy(self.as_raw()) };
+        if !self.handle.is_closed() {
+            unsafe { sys::pkv_batch_destroy(self.as_raw()) };
+        }
     }
 }
 

@@ -54,7 +54,12 @@ impl<T> Handle<T> {
         }
     }
 
-    /// Whether `close` has closed it.
+    /// Gives it up: the object that had it does not close it.
+    pub(crate) fn take(&mut self) -> *mut T {
+        std::mem::replace(&mut self.0, ptr::null_mut())
+    }
+
+    /// Whether `close` has closed it, or `take` has taken it.
     pub(crate) fn is_closed(self) -> bool {
         self.0.is_null()
     }

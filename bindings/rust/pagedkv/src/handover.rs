@@ -112,7 +112,7 @@ impl Pull {
     ///
     /// Fails with `Status::Busy` while the pull is under way; what it failed with; `Status::State` when the table was taken.
     pub fn table(&self) -> Result<Table> {
-        let handle = Handle::made(|out| unsafe { sys::pkv_pull_table(self.op.raw(), out) })?;
+        let handle = Handle::made(|out| unsafe { sys::pkv_pull_table(self.op.as_raw(), out) })?;
         Ok(Table::of(handle, Arc::clone(&self.shapes)))
     }
 }

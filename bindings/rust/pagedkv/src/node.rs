@@ -130,6 +130,20 @@ impl Node {
         Ok(Self { handle: Handle::made(|out| unsafe { sys::pkv_node_open(&raw, out) })? })
     }
 
+    /// Takes over a handle, for example one that C code made.
+    ///
+    /// # Safety
+    /// Nobody else closes it, and whoever else uses it keeps to the rules of threads. (A handle that is closed, or NULL, does no harm:
+    /// everything but dropping answers `Status::Handle`.)
+    pub unsafe fn from_raw(raw: *mut sys::pkv_node) -> Self {
+        Self { handle: Handle::of(raw) }
+    }
+
+    /// The handle, which is somebody else's to close from now on.
+    pub fn into_raw(mut self) -> *mut sys::pkv_node {
+        self.handle.take()
+    }
+
     /// The C API's handle, for calls that this crate does not have. It belongs to the node.
     pub fn as_raw(&self) -> *mut sys::pkv_node {
         self.handle.raw()

@@ -2,7 +2,7 @@
 //! Asynchronous operations, and the queues where they end.
 
 use crate::codes::Status;
-use crate::error::{check, Error, Outcome, Result};
+use crate::error::{check, Error, Failed, Outcome, Result};
 use crate::handle::Handle;
 use crate::pool::filled;
 use crate::text::{address_mut, ended, nanoseconds};
@@ -39,10 +39,6 @@ pub struct Op {
 }
 
 impl Op {
-    pub(crate) fn raw(&self) -> *mut sys::pkv_op {
-        self.handle.raw()
-    }
-
     pub(crate) fn begin(
         options: &OpOptions<'_>,
         begin: impl FnOnce(*const sys::pkv_op_options, *mut *mut sys::pkv_op) -> sys::pkv_status,
@@ -61,6 +57,32 @@ impl Op {
         let handle = Handle::made(|out| begin(&raw, out))?;
         open.insert(handle.raw() as usize);
         Ok(Self { handle, owned: false })
+    }
+
+    /// Takes over a handle, for example one that C code made.
+    ///
+    /// # Safety
+    /// Nobody else closes it, and whoever else uses it keeps to the rules of threads. (A handle that is closed, or NULL, does no harm:
+    /// everything but dropping answers `Status::Handle`.)
+    pub unsafe fn from_raw(raw: *mut sys::pkv_op) -> Self {
+        Self { handle: Handle::of(raw), owned: true }
+    }
+
+    /// The handle, which is somebody else's to close from now on.
+    pub fn into_raw(mut self) -> *mut sys::pkv_op {
+        self.owned = false;
+        self.handle.raw()
+    }
+
+    /// The C API's handle, for calls that this crate does not have.
+    pub fn as_raw(&self) -> *mut sys::pkv_op {
+        self.handle.raw()
+    }
+
+    /// Closes the handle, also that of an operation whose completion has it. An operation under way goes on, unseen.
+    pub fn close(mut self) -> Result<()> {
+        self.owned = false;
+        check(unsafe { sys::pkv_op_close(self.handle.raw()) })
     }
 
     /// State of the operation, without waiting.
@@ -143,6 +165,26 @@ impl Queue {
         Ok(queue)
     }
 
+    /// Takes over a handle, for example one that C code made.
+    ///
+    /// # Safety
+    /// Nobody else closes it. (A handle that is closed, or NULL, does no harm: everything but dropping answers `Status::Handle`.)
+    pub unsafe fn from_raw(raw: *mut sys::pkv_queue) -> Self {
+        let mut queue = Self { handle: Handle::of(raw), fd: -1, open: Mutex::new(HashSet::new()) };
+        sys::pkv_queue_handle(raw, &mut queue.fd);
+        queue
+    }
+
+    /// The C API's handle, for calls that this crate does not have. It belongs to the queue.
+    pub fn as_raw(&self) -> *mut sys::pkv_queue {
+        self.handle.raw()
+    }
+
+    /// Closes the queue, as dropping it does.
+    pub fn close(self) -> std::result::Result<(), Failed<Self>> {
+        self.handle.close(self, |raw| unsafe { sys::pkv_queue_destroy(raw) }, |queue| &mut queue.handle)
+    }
+
     fn open(&self) -> MutexGuard<'_, HashSet<usize>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -192,7 +234,9 @@ impl AsFd for Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        unsafe { sys::pkv_queue_destroy(self.handle.raw()) };
+        if !self.handle.is_closed() {
+            unsafe { sys::pkv_queue_destroy(self.handle.raw()) };
+        }
         for &op in self.open().iter() {
             unsafe { sys::pkv_op_close(op as *mut sys::pkv_op) };
         }

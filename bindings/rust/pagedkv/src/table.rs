@@ -116,6 +116,20 @@ impl Table {
         Self { handle, shapes, one_thread: PhantomData }
     }
 
+    /// Takes over a handle, for example one that C code made.
+    ///
+    /// # Safety
+    /// It is of this pool. Nobody else closes it, and whoever else uses it keeps to the rules of threads. (A handle that is closed, or NULL, does no harm:
+    /// everything but dropping answers `Status::Handle`.)
+    pub unsafe fn from_raw(raw: *mut sys::pkv_table, pool: &Pool) -> Self {
+        Self::of(Handle::of(raw), Arc::clone(&pool.shapes))
+    }
+
+    /// The handle, which is somebody else's to close from now on.
+    pub fn into_raw(mut self) -> *mut sys::pkv_table {
+        self.handle.take()
+    }
+
     /// The C API's handle, for calls that this crate does not have. It belongs to the table.
     pub fn as_raw(&self) -> *mut sys::pkv_table {
         self.handle.raw()

@@ -45,7 +45,7 @@ fn memory_that_is_too_short_is_refused_before_a_byte_is_touched() {
 }
 
 #[test]
-fn strides_are_honoured_and_what_lies_between_is_not_touched() {
+fn case_q13_strides_are_honoured_and_what_lies_between_is_not_touched() {
     let pool = pool(8);
     let prompt = tokens(2, 20);
     let mut table = computed(&pool, &prompt);
@@ -137,7 +137,7 @@ fn strides_above_32_bits_reach_their_rows() {
 }
 
 #[test]
-fn pages_above_32_bits_have_their_addresses() {
+fn case_g01_pages_above_32_bits_have_their_addresses() {
     const STRIDE: u64 = (1 << 32) + (1 << 21);
     let groups = vec![GroupOptions { page_stride: STRIDE, ..group(3) }];
     let pool = match Pool::new(&PoolOptions { groups, huge_pages: HugePages::Never, ..options(3) }) {

@@ -59,7 +59,7 @@ fn too_few_pages_change_nothing() {
 }
 
 #[test]
-fn more_pages_than_a_number_has_are_an_error() {
+fn case_g14_more_pages_than_a_number_has_are_an_error() {
     let pool = pool(4);
     assert_eq!(status(pool.alloc(0, usize::MAX)), Status::NoMemory);
     assert!(matches!(status(pool.alloc(0, 1 << 20)), Status::NoPages));

@@ -36,7 +36,7 @@ fn a_batch_and_a_session_whose_pool_is_gone_are_closed() {
 
 /// Every order of dropping six objects that know each other.
 #[test]
-fn objects_are_dropped_in_any_order() {
+fn case_q05_objects_are_dropped_in_any_order() {
     type Any = Box<dyn std::any::Any>;
     let prompt = tokens(1, 40);
     let mut order = vec![0, 1, 2, 3, 4, 5];

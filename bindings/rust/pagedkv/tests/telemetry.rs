@@ -49,7 +49,7 @@ fn a_trace_is_written_once() {
 }
 
 #[test]
-fn messages_reach_the_last_receiver_and_panics_stay_in_it() {
+fn case_q16_messages_reach_the_last_receiver_and_panics_stay_in_it() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let own = Arc::clone(&seen);
     set_log(LogLevel::Info, |_, _| panic!("a receiver panics"));

@@ -123,7 +123,7 @@ fn bytes_that_are_not_the_image_are_a_miss() {
 }
 
 #[test]
-fn a_hook_that_panics_changes_nothing() {
+fn case_q16_a_hook_that_panics_changes_nothing() {
     let path = Scratch(scratch("panics"));
     let options = FileTierOptions {
         path: path.0.clone(),
@@ -271,7 +271,7 @@ fn a_backend_that_completes_at_once_serves() {
 }
 
 #[test]
-fn a_backend_that_panics_or_forgets_costs_images_only() {
+fn case_q16_a_backend_that_panics_or_forgets_costs_images_only() {
     let store = Arc::new(Store::default());
     let tier = Tier::open(Direct(Arc::clone(&store))).unwrap();
     let pool = pool_over(8, vec![TierAttachment::new(&tier)]);

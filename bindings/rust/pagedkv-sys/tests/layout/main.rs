@@ -135,7 +135,7 @@ fn run_c(name: &str, source: &str) -> String {
 const HEAD: &str = "#include <pagedkv/pagedkv.h>\n#include <inttypes.h>\n#include <stdio.h>\n#include <string.h>\n";
 
 #[test]
-fn structs_have_the_sizes_alignments_and_offsets_of_c() {
+fn case_q17_structs_have_the_sizes_alignments_and_offsets_of_c() {
     let mut source = format!("{}#define F(s, f) printf(\"%s.%s %zu %zu\\n\", #s, #f, offsetof(s, f), sizeof((s *)0)->f)\nint main(void) {{\n", HEAD);
     let mut want = String::new();
     for one in structs() {

@@ -31,11 +31,14 @@ pub(crate) struct Shapes {
 }
 
 impl Shapes {
-    fn of(pool: Handle<sys::pkv_pool>, num_groups: usize) -> Result<Self> {
-        let mut shapes = Self { page_tokens: 1, groups: Vec::with_capacity(num_groups) };
-        for group in 0..num_groups {
-            let mut layout = sys::PKV_LAYER_LAYOUT_INIT;
-            check(unsafe { sys::pkv_pool_layout(pool.raw(), group as u32, 0, &mut layout) })?;
+    /// Of as many groups as there are; of none for a handle that is no good.
+    fn of(pool: Handle<sys::pkv_pool>) -> Self {
+        let mut shapes = Self { page_tokens: 1, groups: Vec::new() };
+        let mut layout = sys::PKV_LAYER_LAYOUT_INIT;
+        for group in 0..sys::PKV_MAX_GROUPS as u32 {
+            if unsafe { sys::pkv_pool_layout(pool.raw(), group, 0, &mut layout) } != sys::PKV_OK {
+                break;
+            }
             shapes.page_tokens = u64::from(layout.page_tokens).max(1);
             shapes.groups.push(GroupShape {
                 heads: u64::from(layout.num_kv_heads).max(1),
@@ -44,7 +47,7 @@ impl Shapes {
                 dtype: DType::from_code(layout.dtype),
             });
         }
-        Ok(shapes)
+        shapes
     }
 
     /// None for a group that there is not: the library says so.
@@ -94,10 +97,22 @@ impl Pool {
     /// `Status::Unsupported`.
     pub fn new(options: &PoolOptions<'_>) -> Result<Self> {
         let handle = options.with_raw(|raw| Handle::made(|out| unsafe { sys::pkv_pool_create(raw, out) }))?;
-        // From here on a failure closes it.
-        let mut pool = Self { handle, shapes: Arc::new(Shapes { page_tokens: 1, groups: Vec::new() }) };
-        pool.shapes = Arc::new(Shapes::of(handle, options.groups.len())?);
-        Ok(pool)
+        Ok(Self { handle, shapes: Arc::new(Shapes::of(handle)) })
+    }
+
+    /// Takes over a handle, for example one that C code made.
+    ///
+    /// # Safety
+    /// Nobody else closes it, and whoever else uses it keeps to the rules of threads. (A handle that is closed, or NULL, does no harm:
+    /// everything but dropping answers `Status::Handle`.)
+    pub unsafe fn from_raw(raw: *mut sys::pkv_pool) -> Self {
+        let handle = Handle::of(raw);
+        Self { handle, shapes: Arc::new(Shapes::of(handle)) }
+    }
+
+    /// The handle, which is somebody else's to close from now on.
+    pub fn into_raw(mut self) -> *mut sys::pkv_pool {
+        self.handle.take()
     }
 
     /// The C API's handle, for calls that this crate does not have. It belongs to the pool.

@@ -8,7 +8,7 @@ pub use custom::{Ask, MappedTier, RequestId, TierBackend, TierBatch, TierItem, V
 pub use file::{FaultHook, FileEvent, FileTierOptions};
 
 use crate::codes::HugePages;
-use crate::error::{check, Result};
+use crate::error::{check, Failed, Result};
 use crate::handle::Handle;
 use crate::TierStats;
 use pagedkv_sys as sys;
@@ -82,6 +82,25 @@ impl Tier {
         custom::open_mapped(backend).map(Self::of)
     }
 
+    /// Takes over a handle, for example one that C code made.
+    ///
+    /// # Safety
+    /// Nobody else closes it, and whoever else uses it keeps to the rules of threads. (A handle that is closed, or NULL, does no harm:
+    /// everything but dropping answers `Status::Handle`.)
+    pub unsafe fn from_raw(raw: *mut sys::pkv_tier) -> Self {
+        Self { handle: Handle::of(raw) }
+    }
+
+    /// The handle, which is somebody else's to close from now on.
+    pub fn into_raw(mut self) -> *mut sys::pkv_tier {
+        self.handle.take()
+    }
+
+    /// Closes the handle, as dropping it does.
+    pub fn close(self) -> std::result::Result<(), Failed<Self>> {
+        self.handle.close(self, |raw| unsafe { sys::pkv_tier_close(raw) }, |tier| &mut tier.handle)
+    }
+
     /// The C API's handle, for calls that this crate does not have. It belongs to the tier.
     pub fn as_raw(&self) -> *mut sys::pkv_tier {
         self.handle.raw()
@@ -97,6 +116,8 @@ impl Tier {
 
 impl Drop for Tier {
     fn drop(&mut self) {
-        unsafe { sys::pkv_tier_close(self.as_raw()) };
+        if !self.handle.is_closed() {
+            unsafe { sys::pkv_tier_close(self.as_raw()) };
+        }
     }
 }

@@ -1,0 +1,3 @@
+module pagedkv.org/pagedkv
+
+go 1.19

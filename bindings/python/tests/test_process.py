@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The log, nodes, leaks, the module itself: what concerns the process."""
+
+import gc
+import logging
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import unittest
+from array import array
+
+import pagedkv
+from pagedkv import Status, _core
+from support import Case, filled, make_pool, needs_numpy, numpy, rows
+
+
+def in_process(program, timeout=60):
+    """A Python program of its own: its output. It has to end well, and quietly."""
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", textwrap.dedent(program)],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    if done.returncode != 0 or done.stderr:
+        raise AssertionError(f"exit status {done.returncode}: {done.stderr}")
+    return done.stdout
+
+
+POOL = "p.Pool(page_tokens=4, num_pages=8, num_layers=1, num_kv_heads=1, k_head_dim=4, v_head_dim=4, dtype='f32')"
+
+
+class Log(Case):
+    def tearDown(self):
+        pagedkv.set_log(None)
+        super().tearDown()
+
+    def test_a_function_gets_messages(self):
+        got = []
+        pagedkv.set_log(lambda level, message: got.append((level, message)), pagedkv.LOG_INFO)
+        with make_pool():
+            pass
+        self.assertTrue(got)
+        self.assertTrue(all(1 <= level <= 3 and message for level, message in got))
+        pagedkv.set_log(None)
+        count = len(got)
+        with make_pool():
+            pass
+        self.assertEqual(len(got), count)
+
+    def test_a_logger_gets_messages(self):
+        with self.assertLogs("pagedkv", logging.INFO) as logs:
+            pagedkv.set_log(logging.getLogger("pagedkv"), pagedkv.LOG_INFO)
+            with make_pool():
+                pass
+            pagedkv.set_log(None)
+        self.assertTrue(logs.output)
+
+    def test_exceptions_of_the_function_go_nowhere_else(self):
+        unraisable = []
+        hook, sys.unraisablehook = sys.unraisablehook, lambda one: unraisable.append(one.exc_type)
+        try:
+            pagedkv.set_log(lambda level, message: 1 / 0, pagedkv.LOG_INFO)
+            with make_pool() as pool:
+                self.assertEqual(pool.stats().num_pages, 8)
+        finally:
+            pagedkv.set_log(None)
+            sys.unraisablehook = hook
+        self.assertEqual(set(unraisable), {ZeroDivisionError})
+
+    def test_what_is_no_function_is_refused(self):
+        with self.assertRaises(TypeError):
+            pagedkv.set_log(7)
+
+    def test_case_q11_threads_that_log_while_the_interpreter_ends(self):
+        for _ in range(3):
+            out = in_process(
+                f"""
+                import threading, pagedkv as p
+                p.set_log(lambda level, message: None, p.LOG_INFO)
+                begun = threading.Barrier(5)
+                def work():
+                    begun.wait()
+                    while True:
+                        try:
+                            {POOL}.close()
+                        except BaseException:
+                            return
+                for _ in range(4):
+                    threading.Thread(target=work, daemon=True).start()
+                begun.wait()
+                print("end")
+                """
+            )
+            self.assertEqual(out, "end\n")
+
+
+class Process(Case):
+    def test_objects_that_are_open_at_the_end(self):
+        # Only the warnings are to be seen that Python is asked for.
+        program = f"""
+            import warnings; warnings.simplefilter("ignore")
+            import pagedkv as p
+            tier = p.Tier.host(1 << 20)
+            pool = p.Pool(page_tokens=4, num_pages=32, num_layers=1, num_kv_heads=1, k_head_dim=4, v_head_dim=4, tiers=[tier])
+            table = pool.table(); table.admit([1, 2, 3])
+            session = pool.session()
+            queue = p.Queue()
+            view = memoryview(pool.layer_arrays(0)[0])
+            p.keep = [pool, table, session, view]
+            print("end")
+            """
+        self.assertEqual(in_process(program), "end\n")
+
+    def test_importing_starts_no_thread_and_opens_nothing(self):
+        out = in_process(
+            """
+            import os
+            before = len(os.listdir("/proc/self/task"))
+            import pagedkv
+            print(before, len(os.listdir("/proc/self/task")))
+            """
+        )
+        before, after = out.split()
+        self.assertEqual(before, after)
+
+    def test_case_q22_a_child_after_a_fork_can_use_the_library(self):
+        out = in_process(
+            f"""
+            import os, pagedkv as p
+            child = os.fork()
+            if child == 0:
+                with {POOL} as pool, pool.table() as table:
+                    table.admit([1, 2, 3])
+                os._exit(7)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            """
+        )
+        self.assertEqual(out, "7\n")
+
+
+class Module(Case):
+    def test_everything_that_is_let_in_is_there(self):
+        here = os.path.dirname(os.path.abspath(__file__))
+        path = os.path.join(here, "..", "..", "swig", "admitted.i")
+        if not os.path.exists(path):
+            self.skipTest("the sources are not there")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        functions = re.findall(r"^PKV_FUNCTION\((\w+)\)$", text, re.M)
+        structs = re.findall(r"^PKV_STRUCT\((\w+)\)$", text, re.M)
+        left_out = re.findall(r"^PKV_LEFT_OUT\((\w+),", text, re.M)
+        self.assertGreater(len(functions), 90)
+        for name in functions:
+            self.assertTrue(callable(getattr(_core, name)), name)
+        for name in structs:
+            self.assertIsInstance(getattr(_core, name), type, name)
+            self.assertTrue(repr(getattr(_core, name)()))
+        for name in set(left_out) - {"set_log"}:
+            self.assertFalse(hasattr(_core, name), name)
+        own = {"Counter", "Handle", "Pin", "View", "memory", "set_log", "end_log", "set_errors"}
+        found = {name for name in dir(_core) if not name.startswith("_") and not name.isupper()}
+        found = {name for name in found if re.fullmatch(r"[A-Z0-9_]+", name) is None}
+        self.assertEqual(found - own, set(functions) | set(structs))
+
+    def test_documentation_comes_from_the_headers(self):
+        self.assertIn("Takes `num_pages` pages from a group", _core.pool_alloc.__doc__)
+        self.assertIn("position", _core.table_write.__doc__)
+
+    def test_names_of_the_package(self):
+        for name in pagedkv.__all__:
+            self.assertTrue(hasattr(pagedkv, name), name)
+        self.assertEqual(pagedkv.__version__, pagedkv.version())
+        self.assertIn(pagedkv.cpu_kernels(), ("avx512", "avx2", "neon", "portable"))
+
+    def test_packed_structs_are_read_where_c_has_them(self):
+        self.assertEqual((_core.KEY_BYTES, _core.TIER_KEY_BYTES, _core.EVENT_BYTES), (16, 32, 56))
+        self.assertEqual((_core.COMPLETION_BYTES, _core.PAGE_COPY_BYTES), (24, 12))
+
+    def test_constants(self):
+        self.assertEqual(_core.MATCH_ALL, 2**64 - 1)
+        self.assertEqual(_core.NO_PAGE, -1)
+        self.assertEqual(_core.ERR_INTERNAL, -21)
+        self.assertEqual(_core.DEBUG_POISON, 2)
+
+    def test_structs_begin_as_in_c(self):
+        self.assertEqual(_core.group_options().dtype, _core.DTYPE_F16)
+        self.assertEqual(_core.retention().priority, 50)
+        self.assertEqual(_core.pool_options().num_groups, 0)
+
+    def test_structs_own_what_they_are_given(self):
+        options = _core.prompt()
+        tokens = array("i", range(100))
+        options.set_tokens(tokens, 100)
+        tokens[:] = array("i", [0] * 100)
+        self.assertEqual(options.num_tokens, 100)
+        options.add_media(1, 2, b"digest")
+        with self.fails_with(Status.INVALID, "tokens has 3 entries, 4 are needed"):
+            options.set_tokens([1, 2, 3], 4)
+        group = _core.group_options()
+        group.num_layers, group.num_kv_heads, group.scales = 2**32 - 1, 2**32 - 1, _core.SCALES_HEAD
+        group.set_k_base([1, 2], 2)  # fewer than layers: the others are NULL, and refused
+        group.set_k_scales([1.0], 1)
+        pool = _core.pool_options()
+        pool.page_tokens = 1
+        group.num_layers = group.num_kv_heads = 3
+        pool.add_group(group)
+        with self.fails_with(Status.INVALID):
+            _core.pool_create(pool, pagedkv.Pool.__new__(pagedkv.Pool))
+
+
+class Leaks(Case):
+    def growth(self, work, count):
+        """Bytes that the process grows by, when work is done again and again."""
+
+        def resident():
+            with open("/proc/self/statm", encoding="ascii") as file:
+                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+        for _ in range(count // 10):
+            work()
+        gc.collect()
+        before = resident()
+        for _ in range(count):
+            work()
+        gc.collect()
+        return resident() - before
+
+    def test_tables_and_their_calls(self):
+        with make_pool() as pool:
+            k, v = rows(4)
+            out = bytearray(4 * 32)
+            tokens = list(range(4))
+
+            def work():
+                with pool.table() as table:
+                    table.admit(tokens, namespace=pagedkv.Namespace("m" * 200), media=[(1, 1, b"x" * 200)])
+                    table.write(0, 0, k, v)
+                    table.info()
+                    table.pages()
+                    try:
+                        table.gather(0, 9, out)
+                    except pagedkv.InvalidError:
+                        pass
+                    table.fork().close()
+
+            self.assertLess(self.growth(work, 10000), 4 << 20)
+
+    def test_pools_tiers_and_sessions(self):
+        def work():
+            with pagedkv.Tier.host(1 << 16) as tier, make_pool(tiers=[tier], num_pages=16) as pool:
+                with pool.session(max_slices=100, max_tables=2), pool.batch(max_tables=2, max_tokens=2, max_blocks=2):
+                    pool.layer_arrays(0)
+                try:
+                    make_pool(num_pages=0)
+                except pagedkv.InvalidError:
+                    pass
+
+        self.assertLess(self.growth(work, 400), 4 << 20)
+
+    def test_structs_and_lists(self):
+        def work():
+            options = _core.prompt()
+            options.set_tokens([1] * 100, 100)
+            options.set_ns(pagedkv.Namespace("m" * 100)._native)
+            options.add_media(1, 2, b"x" * 100)
+            options.set_tokens([2] * 200, 200)
+            pool = _core.pool_options()
+            group = _core.group_options()
+            group.num_layers = 100
+            group.set_k_base([1] * 100, 100)
+            pool.add_group(group)
+            pool.add_group(group)
+            file = _core.file_tier_options()
+            file.set_path("x" * 100)
+            file.set_path("y" * 100)
+            sources = _core.prometheus_sources()
+            pagedkv.digest(b"x" * 1000)
+            try:
+                options.set_tokens([1.5] * 100, 100)
+            except TypeError:
+                pass
+            del sources
+
+        self.assertLess(self.growth(work, 10000), 4 << 20)
+
+    @needs_numpy
+    def test_references_of_arrays(self):
+        with make_pool() as pool, filled(pool, [1, 2, 3, 4]) as table:
+            out = numpy.zeros((4, 2, 4), "f4")
+            before = sys.getrefcount(out), sys.getrefcount(None)
+            for _ in range(1000):
+                table.gather(0, 0, out)
+                numpy.from_dlpack(pool.layer_arrays(0)[0])
+            self.assertEqual(sys.getrefcount(out), before[0])
+            self.assertLess(abs(sys.getrefcount(None) - before[1]), 100)
+
+
+class Nodes(Case):
+    def setUp(self):
+        super().setUp()
+        try:
+            pagedkv.Node(bytes(32), provider="tcp").close()
+        except pagedkv.UnsupportedError as error:
+            self.skipTest(f"no nodes here: {error.detail}")
+
+    def test_images_of_another_node(self):
+        key = os.urandom(32)
+        tokens = list(range(1, 9))
+        with pagedkv.Tier.host(1 << 20) as tier, make_pool(tiers=[pagedkv.Attachment(tier, "write_through")]) as pool:
+            filled(pool, tokens).close()
+            pool.flush(10)
+            with pagedkv.Node(key, listen="127.0.0.1:0", provider="tcp", name="giver", tiers=[tier], pools=[pool]) as giver:
+                with pagedkv.Node(key, provider="tcp") as reader:
+                    reader.connect(giver.address, timeout=10)
+                    (peer,) = reader.peers()
+                    self.assertEqual((peer.address, peer.name, peer.connected), (giver.address, "giver", True))
+                    with reader.tier() as remote, make_pool(tiers=[pagedkv.Attachment(remote, "read_only", timeout=10)]) as other:
+                        with other.table() as table:
+                            self.assertEqual(table.admit(tokens + [9]).tier_tokens[0], 8)
+                            table.restore(timeout=30)
+                            out = array("f", bytes(8 * 32))
+                            table.gather(1, 0, out)
+                            self.assertEqual(out, rows(8)[0])
+                    self.assertGreater(giver.stats().bytes_served, 0)
+                    self.assertIn("tcp", reader.stats().provider)
+                    reader.disconnect(giver.address)
+                    with self.fails_with(Status.NOT_FOUND):
+                        reader.disconnect(giver.address)
+
+    def test_a_sequence_is_handed_over(self):
+        key = os.urandom(32)
+        with make_pool() as pool, make_pool(page_tokens=8) as other, filled(pool, list(range(1, 8))) as table:
+            with pagedkv.Node(key, listen="127.0.0.1:0", provider="tcp") as giver, pagedkv.Node(key, provider="tcp") as taker:
+                with giver.offer(table, lifetime=30) as offer:
+                    self.assertEqual(offer.info().num_tokens, 7)
+                    with taker.pull(other, offer.ticket, timeout=30) as op:
+                        op.wait(30)
+                        with op.table() as pulled:
+                            self.assertEqual(pulled.info().committed, 7)
+                            out = array("f", bytes(7 * 32))
+                            pulled.gather(1, 0, None, out)
+                            self.assertEqual(out, rows(7)[1])
+                            self.assertIs(pulled.pool, other)
+                    offer.op.wait(10)
+                with self.fails_with(Status.INVALID):
+                    taker.pull(other, b"no ticket")
+
+    def test_keys_and_addresses_that_are_none(self):
+        with self.fails_with(Status.INVALID):
+            pagedkv.Node(b"short")
+        with pagedkv.Node(os.urandom(32), provider="tcp") as node:
+            with self.fails_with(Status.STATE):
+                node.address
+            with self.fails_with(Status.INVALID):
+                node.connect("nowhere")
+            with self.assertRaises(TypeError):
+                pagedkv.Node(os.urandom(32), colour="red")
+
+
+if __name__ == "__main__":
+    unittest.main()
