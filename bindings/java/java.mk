@@ -5,6 +5,7 @@ java_out := $(binding_out)/java
 JAVAC ?= javac
 JAVA ?= java
 JAR ?= jar
+STRIP ?= strip
 java_home := $(if $(binding_goals),$(patsubst %/bin/javac,%,$(shell readlink -f "$$(command -v $(JAVAC) || echo /)")))
 java_missing := $(if $(have_swig),,swig) \
     $(if $(wildcard $(java_home)/include/jni.h),$(shell $(JAVAC) --release 17 --version > /dev/null 2>&1 || echo a JDK of version 17 or later),a JDK (default-jdk-headless))
@@ -55,6 +56,7 @@ $(java_jar): $(java_out)/classes.stamp $(java_wrapper) $(shared) $(plugin) $(red
 	@cp -r $(java_out)/classes/. $(java_out)/stage/
 	@cp $(java_wrapper) $(java_native)/ && cp $(shared) $(java_native)/$(soname)
 	@$(if $(plugin)$(redis_plugin),cp $(plugin) $(redis_plugin) $(java_native)/pagedkv/,rmdir $(java_native)/pagedkv)
+	@$(STRIP) --strip-debug $$(find $(java_native) -name '*.so*') # of the copies
 	$(Q)$(JAR) --create --file $@ --module-version $(version) -C $(java_out)/stage .
 	@rm -rf $(java_out)/stage
 

@@ -91,8 +91,8 @@ typedef struct pkv_node_options {
 
 /** Opens a node, and begins to listen if it shall. Servers of a directory are connected to in the background, and may come later.
  *  @return PKV_OK; PKV_ERR_UNSUPPORTED without a plug-in, the provider, or TLS for a directory; PKV_ERR_IO when it cannot listen,
- *          with the system's reason; PKV_ERR_INVALID; PKV_ERR_LIMIT (memory that the system does not let be locked, too); PKV_ERR_NO_MEMORY;
- *          PKV_ERR_HANDLE
+ *          or resolve `advertise`, with the system's reason; PKV_ERR_INVALID; PKV_ERR_LIMIT (memory that the system does not let
+ *          be locked, too); PKV_ERR_NO_MEMORY; PKV_ERR_HANDLE
  *  Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_node_open(const pkv_node_options *options, pkv_node **node);
 
@@ -188,8 +188,8 @@ typedef struct pkv_node_stats {
     uint64_t directory_hits;         /**< of them, those of which it named another node */
     uint64_t directory_failures;     /**< of them, those of which nothing was heard in time; entries that it refused */
     uint64_t directory_published;    /**< entries written, renewals too */
-    uint64_t directory_dropped;      /**< changes of tiers that came faster than they could be written: made up for by the next
-                                          renewal */
+    uint64_t directory_dropped;      /**< changes of tiers that could not wait until they are written (65,536 for each server that is
+                                          slow or down): made up for by the next renewal */
     uint64_t directory_bad_entries;  /**< read there, and written by no node of this cluster; names that something else has */
 } pkv_node_stats;
 #define PKV_NODE_STATS_INIT                                                                                            \

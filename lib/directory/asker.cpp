@@ -68,59 +68,54 @@ bool Asker::ask(std::vector<pkv_tier_key> keys, Done done) {
 
 void Asker::give_up(std::deque<Question> &questions) {
     for (Question &question : questions) {
-        Answer answer;
-        for (uint32_t i = 0; i < question.keys.size(); ++i) answer.unanswered.push_back(i);
-        question.done(std::move(answer));
+        question.answer = {};
+        question.answer.silent = true;
+        question.done(std::move(question.answer));
     }
     questions.clear();
 }
 
-/// The log hears of a trouble when it is a new one, and when it is over.
-void Asker::note(pkv_status status) {
+/// The log hears of a trouble when it is a new one, and when it is over. False, and nothing of it, once the asker is
+/// stopped.
+bool Asker::note(pkv_status status) {
+    {
+        const std::lock_guard lock(mutex_);
+        open_ = status == PKV_OK && !stop_;
+        if (stop_) return false;
+    }
     if (status == PKV_OK) {
         if (!trouble_.empty()) log_message(PKV_LOG_INFO, "directory %s: there again", options_.server->label.c_str());
         trouble_.clear();
-        return;
+        return true;
     }
     char why[256] = "";
     copy_last_error(why, sizeof why);
-    if (trouble_ == why) return;
+    if (trouble_ != why) log_message(PKV_LOG_WARNING, "directory %s; what it knows is not found until it is back", why);
     trouble_ = why;
-    log_message(PKV_LOG_WARNING, "directory %s; what it knows is not found until it is back", why);
+    return true;
 }
 
 void Asker::run() {
     Pause pause;
     for (;;) {
-        std::unique_ptr<Line> line;
-        pkv_status status = Line::open(*options_.server, wake_, monotonic_ns() + options_.connect_ns, line);
-        bool stopped;
+        try {
+            std::unique_ptr<Line> line;
+            pkv_status status = Line::open(*options_.server, wake_, monotonic_ns() + options_.connect_ns, line);
+            if (note(status) && status == PKV_OK) {
+                pause.reset();
+                up_.store(true, std::memory_order_release);
+                note(serve(*line));
+            }
+        } catch (const std::bad_alloc &) { // again, a little later; what it was asked ends by its deadlines
+        }
+        up_.store(false, std::memory_order_release);
+        std::deque<Question> left;
         {
             const std::lock_guard lock(mutex_);
-            stopped = stop_;
-            open_ = status == PKV_OK && !stop_;
+            open_ = false;
+            left.swap(questions_);
         }
-        if (!stopped) note(status);
-        if (status == PKV_OK && !stopped) {
-            pause.reset();
-            up_.store(true, std::memory_order_release);
-            try {
-                status = serve(*line);
-            } catch (const std::bad_alloc &) { // questions that are lost with it end by their deadlines
-                status = fail(PKV_ERR_NO_MEMORY, "%s: no memory for its answers", options_.server->label.c_str());
-            }
-            up_.store(false, std::memory_order_release);
-            std::deque<Question> left;
-            {
-                const std::lock_guard lock(mutex_);
-                open_ = false;
-                stopped = stop_;
-                left.swap(questions_);
-            }
-            give_up(left);
-            line.reset();
-            if (!stopped) note(status);
-        }
+        give_up(left);
         std::unique_lock lock(mutex_);
         wait_until(changed_, lock, monotonic_ns() + pause.next_ns(randombytes_random()), [this] { return stop_; });
         if (stop_) return;

@@ -35,6 +35,7 @@ struct Answer {
     };
     std::vector<Named> named;         ///< in no order; a key may have several
     std::vector<uint32_t> unanswered; ///< keys of which it has said nothing
+    bool silent = false;              ///< it has said nothing at all
 };
 
 struct AskerOptions {
@@ -95,7 +96,7 @@ class Asker {
     pkv_status ask_addresses(Line &line, const std::vector<Member> &members);
     void forget_old(uint64_t now);
     void give_up(std::deque<Question> &questions);
-    void note(pkv_status status);
+    bool note(pkv_status status);
 
     AskerOptions options_;
     std::unordered_map<NodeId, Known, IdHash> known_; // the thread's

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <sodium.h>
+#include <span>
 #include <sys/eventfd.h>
 #include <system_error>
 #include <unistd.h>
@@ -41,7 +42,8 @@ pkv_status Publisher::start() {
     wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (wake_ < 0) return fail(PKV_ERR_LIMIT, "no eventfd for the directory");
     try {
-        changes_.reserve(entries_at_once);
+        changes_.reserve(most_changes); // no growth while a tier waits; memory is backed as it is used
+        taken_.reserve(most_changes);
         const BlockedSignals blocked;
         thread_ = std::thread([this] { run(); });
     } catch (const std::system_error &error) {
@@ -111,7 +113,11 @@ void Publisher::run() {
         try {
             std::unique_ptr<Line> line;
             pkv_status status = Line::open(*options_.server, wake_, monotonic_ns() + options_.connect_ns, line);
-            note(status);
+            {
+                const std::lock_guard lock(mutex_);
+                stopped = stop_;
+            }
+            if (!stopped) note(status);
             if (status == PKV_OK) {
                 pause.reset();
                 walk_ = {};
@@ -143,11 +149,16 @@ pkv_status Publisher::serve(Line &line) {
         {
             std::unique_lock lock(mutex_);
             const uint64_t next = std::min(beat_at_ns_, walk_at_ns_);
-            wait_until(woken_, lock, next, [this] { return stop_ || !changes_.empty(); });
-            if (!changes_.empty() && changes_.size() < entries_at_once)
-                wait_until(woken_, lock, monotonic_ns() + gather_ns, [this] { return stop_; });
+            if (next_ == taken_.size()) {
+                wait_until(woken_, lock, next, [this] { return stop_ || !changes_.empty(); });
+                if (!changes_.empty() && changes_.size() < entries_at_once)
+                    wait_until(woken_, lock, monotonic_ns() + gather_ns, [this] { return stop_; });
+                taken_.clear();
+                next_ = 0;
+                taken_.swap(changes_);
+            }
             if (stop_) return PKV_OK;
-            changes = !changes_.empty();
+            changes = next_ != taken_.size();
         }
         if (monotonic_ns() >= beat_at_ns_) PKV_TRY(beat(line));
         if (changes) PKV_TRY(tell_changes(line));
@@ -177,17 +188,12 @@ bool Publisher::there(const pkv_tier_key &key) const {
 }
 
 pkv_status Publisher::tell_changes(Line &line) {
-    std::vector<pkv_tier_key> keys;
-    {
-        const std::lock_guard lock(mutex_);
-        const size_t count = std::min(changes_.size(), entries_at_once);
-        keys.assign(changes_.begin(), changes_.begin() + static_cast<ptrdiff_t>(count));
-        changes_.erase(changes_.begin(), changes_.begin() + static_cast<ptrdiff_t>(count));
-    }
     Entries entries;
     std::unordered_set<pkv_tier_key, TierKeyHash, TierKeyEqual> seen;
-    for (const pkv_tier_key &key : keys)
+    const size_t end = std::min(taken_.size(), next_ + entries_at_once);
+    for (const pkv_tier_key &key : std::span(taken_).subspan(next_, end - next_))
         if (seen.insert(key).second) (there(key) ? entries.there : entries.gone).push_back(key); // as it is by now
+    next_ = end; // a failure loses them: what is here is told anew then, and what is not, ends
     return tell(line, entries, monotonic_ns() + options_.answer_ns);
 }
 

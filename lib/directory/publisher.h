@@ -81,6 +81,8 @@ class Publisher {
     bool first_walk_ = true;
     uint64_t walk_begun_ns_ = 0, walk_at_ns_ = 0, beat_at_ns_ = 0;
     std::string trouble_, refusal_;
+    std::vector<pkv_tier_key> taken_; // changes, of which those before next_ have been told
+    size_t next_ = 0;
     int wake_ = -1; // eventfd
     std::atomic<bool> up_{false};
     std::mutex mutex_; // guards what follows

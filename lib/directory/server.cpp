@@ -201,23 +201,27 @@ bool is_node_address(std::string_view text) {
     return is_unicast(list->ai_addr) && text_of(list->ai_addr, static_cast<uint16_t>(port)) == text;
 }
 
-pkv_status make_node_address(const std::string &text, uint16_t port, std::string &address) {
+pkv_status make_node_address(const std::string &text, const std::string &listens, std::string &address) {
     std::string host;
     std::string_view rest;
-    uint64_t given = 0;
+    uint64_t given = 0, own = 0;
     if (!split_host(text, host, rest) || rest.empty() || rest.front() != ':' ||
         !read_number(rest.substr(1), 65535, given))
         return fail(PKV_ERR_INVALID, "advertise is \"%s\", not of the form host:port", text.c_str());
     std::unique_ptr<addrinfo, void (*)(addrinfo *)> list(nullptr, freeaddrinfo);
     if (const int error = look_up(host, false, list))
         return fail(PKV_ERR_IO, "advertise: %s: %s", host.c_str(), gai_strerror(error));
+    (void)read_number(std::string_view(listens).substr(listens.rfind(':') + 1), 65535, own);
+    const int family = listens.starts_with('[') ? AF_INET6 : AF_INET;
+    const addrinfo *best = nullptr;
     for (const addrinfo *at = list.get(); at != nullptr; at = at->ai_next)
-        if (is_unicast(at->ai_addr)) {
-            address = text_of(at->ai_addr, given != 0 ? static_cast<uint16_t>(given) : port);
-            return PKV_OK;
-        }
-    return fail(PKV_ERR_INVALID, "others cannot connect to \"%s\": name an address of this machine in advertise",
-                text.c_str());
+        if (is_unicast(at->ai_addr) && (best == nullptr || (best->ai_family != family && at->ai_family == family)))
+            best = at;
+    if (best == nullptr)
+        return fail(PKV_ERR_INVALID, "others cannot connect to \"%s\": name an address of this machine in advertise",
+                    text.c_str());
+    address = text_of(best->ai_addr, static_cast<uint16_t>(given != 0 ? given : own));
+    return PKV_OK;
 }
 
 } // namespace pkv::directory

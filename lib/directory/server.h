@@ -40,8 +40,9 @@ pkv_status parse_servers(std::string_view text, Servers &servers);
 /// An address at which a node may be: numeric, of one machine, with a port; as this library writes it, and not
 /// otherwise.
 bool is_node_address(std::string_view text);
-/// The same of "host:port" as a user writes it, whose port may be 0 = `port`. May wait for the system to resolve a
-/// name. PKV_ERR_INVALID for what others cannot connect to; PKV_ERR_IO for a name that has no address.
-pkv_status make_node_address(const std::string &text, uint16_t port, std::string &address);
+/// The same of "host:port" as a user writes it, for a node that listens at `listens` (as is_node_address() has it, but
+/// for wildcards): a port of 0 is that one's, and so is the family, if the host has both. May wait for the system to
+/// resolve a name. PKV_ERR_INVALID for what others cannot connect to; PKV_ERR_IO for a name that has no address.
+pkv_status make_node_address(const std::string &text, const std::string &listens, std::string &address);
 
 } // namespace pkv::directory

@@ -126,7 +126,10 @@ void Finder::find(std::span<const pkv_tier_key> keys, uint64_t deadline_ns, Peer
         auto done = [self = shared_from_this(), search, part = std::move(numbers[server])](directory::Answer answer) {
             {
                 const std::lock_guard lock(search->mutex);
-                if (!search->closed) search->parts.push_back({part, std::move(answer)});
+                try {
+                    if (!search->closed) search->parts.push_back({part, std::move(answer)});
+                } catch (const std::bad_alloc &) { // not answered
+                }
                 if (--search->open != 0) return;
             }
             self->wake();
@@ -139,10 +142,11 @@ void Finder::find(std::span<const pkv_tier_key> keys, uint64_t deadline_ns, Peer
         const std::lock_guard lock(search->mutex);
         --search->open;
     }
+    std::list<std::shared_ptr<Search>> fresh{search};
     {
         const std::lock_guard lock(mutex_);
         if (!stop_) {
-            searches_.push_back(search);
+            searches_.splice(searches_.end(), fresh);
             wake_ = true;
             woken_.notify_all();
             return;
@@ -153,27 +157,22 @@ void Finder::find(std::span<const pkv_tier_key> keys, uint64_t deadline_ns, Peer
 
 void Finder::run() {
     uint64_t next_ns = monotonic_ns();
-    std::vector<std::shared_ptr<Search>> searches;
+    std::list<std::shared_ptr<Search>> searches;
     for (bool stopped = false; !stopped;) {
         {
             std::unique_lock lock(mutex_);
             wait_until(woken_, lock, next_ns, [this] { return wake_ || stop_; });
             wake_ = false;
             stopped = stop_;
-            searches = searches_;
-            if (stopped) searches_.clear();
+            searches.splice(searches.end(), searches_);
         }
         const uint64_t now = monotonic_ns();
         next_ns = now + options_.heartbeat_ns;
-        std::erase_if(searches, [&](const auto &search) { return !stopped && !step(*search, now, next_ns); });
-        for (const auto &ended : searches) ended->on_end();
-        {
-            const std::lock_guard lock(mutex_);
-            std::erase_if(searches_, [&](const auto &search) {
-                return std::find(searches.begin(), searches.end(), search) != searches.end();
-            });
-        }
-        searches.clear();
+        searches.remove_if([&](const auto &search) {
+            if (!stopped && !step(*search, now, next_ns)) return false;
+            search->on_end();
+            return true;
+        });
         sweep(now);
     }
 }
@@ -218,6 +217,7 @@ void Finder::follow(Search &search, uint64_t now) {
     std::vector<Node> nodes;
     std::vector<bool> answered(search.num_keys), named(search.num_keys);
     for (const Search::Part &part : search.parts) {
+        if (part.answer.silent) continue;
         for (const uint32_t key : part.keys) answered[key] = true;
         for (const uint32_t key : part.answer.unanswered) answered[part.keys[key]] = false;
         for (const auto &[key, node] : part.answer.named) {

@@ -72,7 +72,7 @@ class Finder : public std::enable_shared_from_this<Finder> {
     std::condition_variable woken_;
     bool wake_ = false;
     bool stop_ = true; // before start()
-    std::vector<std::shared_ptr<Search>> searches_;
+    std::list<std::shared_ptr<Search>> searches_; // that the thread has not seen
     std::list<Found> found_;
     Peers retired_; // being stopped
     uint64_t sweep_at_ns_ = 0;

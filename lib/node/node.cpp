@@ -158,10 +158,8 @@ pkv_status Node::open_directory(const Hello &hello, std::vector<std::shared_ptr<
     how.entry_ttl_ns = options_.entry_ttl_ns;
     how.timeout_ns = options_.timeout_ns;
     if (!address_.empty() && !tiers.empty()) {
-        std::string host, port;
-        (void)split_address(address_, host, port);
         const std::string &wanted = options_.advertise.empty() ? address_ : options_.advertise;
-        PKV_TRY(directory::make_node_address(wanted, static_cast<uint16_t>(std::stoul(port)), how.address));
+        PKV_TRY(directory::make_node_address(wanted, address_, how.address));
         how.tiers = std::move(tiers);
     }
     FinderOptions finder;

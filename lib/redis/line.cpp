@@ -160,7 +160,8 @@ pkv_status pkv_redis_line::exchange(uint64_t count, uint64_t most_bytes, uint64_
             reply(user, done++, &owner->view());
         }
         if (done == count && sent != 0) break;
-        const auto events = static_cast<short>(POLLIN | (sent == 0 ? POLLOUT : 0));
+        const bool writes = sent == 0 && !pkv::redis::tls_wants_read(session_);
+        const auto events = static_cast<short>(POLLIN | (writes ? POLLOUT : 0));
         if (const pkv_status status = wait_for(context_->fd, events, deadline_ns, why); status != PKV_OK) return status;
         if (const pkv_status status = read_some(left, why); status != PKV_OK) return status;
         if (monotonic_ns() >= deadline_ns) return why.fail(PKV_ERR_TIMEOUT, "no answer in time");

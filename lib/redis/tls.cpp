@@ -61,6 +61,8 @@ pkv_status begin_tls(redisContext &context, const char *host, void *&session, co
     return status;
 }
 
+bool tls_wants_read(void *session) { return session != nullptr && SSL_want_read(static_cast<SSL *>(session)); }
+
 const char *tls_failure(void *session) {
     const long verified = session != nullptr ? SSL_get_verify_result(static_cast<SSL *>(session)) : X509_V_OK;
     return verified != X509_V_OK ? X509_verify_cert_error_string(verified)
@@ -79,6 +81,8 @@ pkv_status begin_tls(redisContext &, const char *, void *&, const Why &why) {
     return why.fail(PKV_ERR_UNSUPPORTED, "hiredis %d.%d.%d, which this was built with, has no TLS", HIREDIS_MAJOR,
                     HIREDIS_MINOR, HIREDIS_PATCH);
 }
+
+bool tls_wants_read(void *) { return false; }
 
 const char *tls_failure(void *) { return nullptr; }
 

@@ -14,6 +14,8 @@ bool has_tls();
 /// for this host that the system trusts.
 pkv_status begin_tls(redisContext &context, const char *host, void *&session, const Why &why);
 
+/// What is to be written has to wait until something was read.
+bool tls_wants_read(void *session);
 /// Why the session that begin_tls() gave has failed; nullptr: for no reason of TLS.
 const char *tls_failure(void *session);
 

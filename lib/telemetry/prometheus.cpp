@@ -272,7 +272,7 @@ constexpr Field<Nodes> node_fields[] = {
      &Nodes::directory_failures},
     {"pagedkv_node_directory_published_entries_total", counter, "Entries written to the directory, renewals too.",
      &Nodes::directory_published},
-    {"pagedkv_node_directory_dropped_changes_total", counter, "Changes that came faster than they could be written.",
+    {"pagedkv_node_directory_dropped_changes_total", counter, "Changes that could not wait until they are written.",
      &Nodes::directory_dropped},
     {"pagedkv_node_directory_bad_entries_total", counter, "Entries of the directory that no node of the cluster wrote.",
      &Nodes::directory_bad_entries},

@@ -28,7 +28,9 @@ extern "C" {
 /* Host arrays of a call (slots; pages, indptr, first, counts, out_first, and 8 bytes for each sequence and one more; src, dst,
  * tokens; 24 bytes for each slice), each rounded up to 16 bytes, that come to no more than this travel with the launch. Larger
  * ones are copied to the device first, in the stream's order, from memory of the context's own: while the stream is being
- * captured that gives PKV_ERR_CAPTURE, as a graph would read them again when it is replayed. */
+ * captured that gives PKV_ERR_CAPTURE, as a graph would read them again when it is replayed, and PKV_ERR_AGAIN while the device
+ * has very many (256 MiB) still to read: then nothing was launched. A call that needs more of that memory than earlier ones may
+ * wait for the device to allocate it. */
 #define PKV_DEVICE_INLINE_BYTES 2048
 
 typedef struct pkv_device_context pkv_device_context; /* one device that is in use */
@@ -189,7 +191,7 @@ typedef struct pkv_device_table {
 
     /* ---- bytes ---- */
     pkv_status (*copy)(pkv_device_context *context, void *stream, int32_t direction, const pkv_device_copy *copies, uint64_t num_copies,
-                       char *why, size_t why_bytes); /* host sides are pinned, else the call waits */
+                       char *why, size_t why_bytes); /* in any order among themselves; host sides are pinned, else the call waits */
     pkv_status (*fill)(pkv_device_context *context, void *stream, void *address, uint8_t value, uint64_t bytes, char *why, size_t why_bytes);
 
     /* ---- kernels ---- */

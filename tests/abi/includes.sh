@@ -44,7 +44,7 @@ for dir in lib/*/; do
         elif [ "$first" != "$folder" ] && [[ " $allowed " != *" $first "* ]]; then
             wrong+="    $file:$line: $folder may not include $first ($target)"$'\n'
         fi
-    done < <(grep -rnE '^ *# *include *"' "$dir" --include='*.h' --include='*.cpp')
+    done < <(grep -rnE '^ *# *include *"' "$dir" --include='*.h' --include='*.cpp' --include='*.cuh' --include='*.cu')
     if [ -z "$wrong" ]; then echo "PASS $folder includes only:${allowed:- nothing else}"; else
         fail "$folder includes only:${allowed:- nothing else}"
         printf '%s' "$wrong"
@@ -61,7 +61,7 @@ if [ -z "$wrong" ]; then echo "PASS only capi, batches and requests know handles
 fi
 
 # Headers are guarded, and none reaches into a .cpp.
-wrong=$(grep -rL '^#pragma once' lib --include='*.h'; grep -rnE '# *include *[<"].*\.cpp[>"]' lib)
+wrong=$(grep -rL '^#pragma once' lib --include='*.h' --include='*.cuh'; grep -rnE '# *include *[<"].*\.cpp[>"]' lib)
 if [ -z "$wrong" ]; then echo "PASS every header is guarded, no .cpp is included"; else
     fail "every header is guarded, no .cpp is included"
     sed 's/^/    /' <<< "$wrong"
@@ -70,7 +70,7 @@ fi
 # Each dependency beyond libc and libstdc++ has one home.
 one_home() { # header pattern, allowed files pattern, name
     local wrong
-    wrong=$(grep -rnE "# *include *[<\"]$1" lib --include='*.h' --include='*.cpp' | grep -vE "^lib/$2")
+    wrong=$(grep -rnE "# *include *[<\"]$1" lib --include='*.h' --include='*.cpp' --include='*.cuh' --include='*.cu' | grep -vE "^lib/$2")
     if [ -z "$wrong" ]; then echo "PASS $3"; else
         fail "$3"
         sed 's/^/    /' <<< "$wrong"
@@ -81,5 +81,6 @@ one_home 'sodium' '(core|pool|table|tier|directory|node|handover)/' "libsodium i
 one_home 'liburing' 'tier/' "liburing is used in tier only"
 one_home 'rdma/' 'fabric/' "libfabric is used in fabric only"
 one_home 'hiredis' 'redis/' "hiredis is used in redis only"
+one_home 'cuda[a-z_]*\.h' 'tensor/cuda/' "CUDA is used in tensor/cuda only"
 one_home 'openssl/' 'redis/' "OpenSSL is used in redis only"
 exit $status

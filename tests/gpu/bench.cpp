@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast the device's functions are, beside what the device can do: gathers and writes of prefill size against a copy of the same
-// bytes on the device, writes of decode size against an empty launch, transfers against cudaMemcpyAsync. Slices of ours and of the
-// reference alternate; of each the median counts, and the spread is shown. Bytes are checked before anything is timed.
+// How fast the device's functions are, beside what the device can do: gathers and writes of prefill size against a copy
+// of the same bytes on the device, writes of decode size against an empty launch, transfers against cudaMemcpyAsync.
+// Slices of ours and of the reference alternate; of each the median counts, and the spread is shown. Bytes are checked
+// before anything is timed.
 #include "gpu/device.h"
 
 #include <algorithm>
@@ -53,7 +54,8 @@ Times summary(std::vector<double> times) {
 }
 
 /// Both by turns.
-void compare(const std::function<void()> &ours, const std::function<void()> &reference, int repeats, Times &a, Times &b) {
+void compare(const std::function<void()> &ours, const std::function<void()> &reference, int repeats, Times &a,
+             Times &b) {
     std::vector<double> x, y;
     for (int i = 0; i < 3; ++i) time_us(repeats, ours), time_us(repeats, reference); // warm
     for (int i = 0; i < rounds; ++i) {
@@ -64,8 +66,9 @@ void compare(const std::function<void()> &ours, const std::function<void()> &ref
 }
 
 void report_rate(const char *name, double moved_bytes, const Times &ours, const Times &reference) {
-    std::printf("%-58s %8.1f GB/s  reference %8.1f GB/s  ratio %.3f  (%.1f .. %.1f us)\n", name, moved_bytes / ours.median / 1e3,
-                moved_bytes / reference.median / 1e3, reference.median / ours.median, ours.low, ours.high);
+    std::printf("%-58s %8.1f GB/s  reference %8.1f GB/s  ratio %.3f  (%.1f .. %.1f us)\n", name,
+                moved_bytes / ours.median / 1e3, moved_bytes / reference.median / 1e3, reference.median / ours.median,
+                ours.low, ours.high);
     std::fflush(stdout);
 }
 
@@ -80,7 +83,7 @@ std::vector<unsigned char> random_bytes(uint64_t bytes, uint64_t seed) {
     return data;
 }
 
-// ---- rows of prefill size ---------------------------------------------------------------------------------------------
+// ---- rows of prefill size -------------------------------------------------------------------------------------------
 
 struct Shape {
     const char *name;
@@ -106,8 +109,12 @@ Pool make_pool(const Shape &shape, uint32_t page_tokens, int32_t layout, int32_t
     for (uint32_t i = 0; i < shape.layers; ++i) {
         pkv_device_layer layer{};
         unsigned char *const base = pool.memory + i * pages * 2 * side;
-        layer.k = {base, 2 * side, layout == PKV_LAYOUT_NHD ? shape.heads * row : row,
-                   layout == PKV_LAYOUT_NHD ? row : page_tokens * row, row, pool.scales + i * shape.heads};
+        layer.k = {base,
+                   2 * side,
+                   layout == PKV_LAYOUT_NHD ? shape.heads * row : row,
+                   layout == PKV_LAYOUT_NHD ? row : page_tokens * row,
+                   row,
+                   pool.scales + i * shape.heads};
         layer.v = layer.k;
         layer.v.base = base + side;
         layer.page_tokens = page_tokens, layer.heads = shape.heads, layer.dtype = dtype, layer.scales = scales;
@@ -130,15 +137,19 @@ std::vector<int32_t> shuffled_pages(uint64_t count, uint64_t of) {
     return pages;
 }
 
-void bench_rows(const Shape &shape, uint32_t page_tokens, int32_t layout, int32_t dtype, int32_t scales, const char *kind) {
+void bench_rows(const Shape &shape, uint32_t page_tokens, int32_t layout, int32_t dtype, int32_t scales,
+                const char *kind) {
     const Pool pool = make_pool(shape, page_tokens, layout, dtype, scales);
     const bool converts = dtype != PKV_DTYPE_F16;
-    const uint64_t token = uint64_t{shape.heads} * shape.dim * 2, stored = uint64_t{shape.heads} * shape.dim * pkv_dtype_bytes(dtype);
+    const uint64_t token = uint64_t{shape.heads} * shape.dim * 2,
+                   stored = uint64_t{shape.heads} * shape.dim * pkv_dtype_bytes(dtype);
     const uint64_t side = shape.tokens * token, all = 2 * side * shape.layers;
     std::vector<unsigned char> values = random_bytes(side, 7);
     // Halves of moderate size: no infinities, no NaN.
     for (uint64_t i = 1; i < side; i += 2) values[i] = static_cast<unsigned char>((values[i] & 0x83) | 0x38);
-    unsigned char *const rows = static_cast<unsigned char *>(device_bytes(all)), *const out = static_cast<unsigned char *>(device_bytes(all));
+    unsigned char *const rows = static_cast<unsigned char *>(device_bytes(all)), *const out =
+                                                                                     static_cast<unsigned char *>(
+                                                                                         device_bytes(all));
     for (uint64_t i = 0; i < 2 * shape.layers; ++i) upload(rows + i * side, values.data(), side);
     std::vector<pkv_device_flat> k, v, k_out, v_out;
     for (uint64_t i = 0; i < shape.layers; ++i) {
@@ -149,8 +160,10 @@ void bench_rows(const Shape &shape, uint32_t page_tokens, int32_t layout, int32_
     }
     const std::vector<int32_t> pages = shuffled_pages(shape.tokens / page_tokens, pool.layers[0].num_pages);
     std::vector<int64_t> slots;
-    for (uint64_t t = 0; t < shape.tokens; ++t) slots.push_back(int64_t{pages[t / page_tokens]} * page_tokens + static_cast<int64_t>(t % page_tokens));
-    void *const slots_at = upload_new(slots.data(), slots.size() * 8), *const pages_at = upload_new(pages.data(), pages.size() * 4);
+    for (uint64_t t = 0; t < shape.tokens; ++t)
+        slots.push_back(int64_t{pages[t / page_tokens]} * page_tokens + static_cast<int64_t>(t % page_tokens));
+    void *const slots_at = upload_new(slots.data(), slots.size() * 8), *const pages_at =
+                                                                           upload_new(pages.data(), pages.size() * 4);
 
     pkv_device_write write{};
     write.struct_size = sizeof write, write.num_layers = shape.layers, write.flat_dtype = PKV_DTYPE_F16;
@@ -176,29 +189,34 @@ void bench_rows(const Shape &shape, uint32_t page_tokens, int32_t layout, int32_
             wrong += converts ? std::abs((a & 0x7FFF) - (b & 0x7FFF)) > 256 || (a ^ b) >> 15 != 0 : a != b;
         }
         if (wrong != 0) {
-            std::printf("%s: %llu elements of %s are wrong\n", shape.name, static_cast<unsigned long long>(wrong), kind);
+            std::printf("%s: %llu elements of %s are wrong\n", shape.name, static_cast<unsigned long long>(wrong),
+                        kind);
             std::exit(1);
         }
     }
 
     // The reference moves as many bytes, read and written together.
     const uint64_t moved = (stored + token) * shape.tokens * 2 * shape.layers, copied = moved / 2;
-    const auto copy = [&] { need(cudaMemcpyAsync(out, rows, std::min(copied, all), cudaMemcpyDeviceToDevice, stream), "copy"); };
+    const auto copy = [&] {
+        need(cudaMemcpyAsync(out, rows, std::min(copied, all), cudaMemcpyDeviceToDevice, stream), "copy");
+    };
     const int repeats = static_cast<int>(std::max<uint64_t>(1, (uint64_t{1} << 30) / copied));
     Times ours, reference;
     char name[128];
     compare(run_write, copy, repeats, ours, reference);
-    std::snprintf(name, sizeof name, "write  %s %s page %u %s", shape.name, kind, page_tokens, layout == PKV_LAYOUT_NHD ? "NHD" : "HND");
+    std::snprintf(name, sizeof name, "write  %s %s page %u %s", shape.name, kind, page_tokens,
+                  layout == PKV_LAYOUT_NHD ? "NHD" : "HND");
     report_rate(name, static_cast<double>(moved), ours, reference);
     compare(run_gather, copy, repeats, ours, reference);
-    std::snprintf(name, sizeof name, "gather %s %s page %u %s", shape.name, kind, page_tokens, layout == PKV_LAYOUT_NHD ? "NHD" : "HND");
+    std::snprintf(name, sizeof name, "gather %s %s page %u %s", shape.name, kind, page_tokens,
+                  layout == PKV_LAYOUT_NHD ? "NHD" : "HND");
     report_rate(name, static_cast<double>(moved), ours, reference);
     for (void *address : {static_cast<void *>(rows), static_cast<void *>(out), static_cast<void *>(pool.memory),
                           static_cast<void *>(pool.scales), slots_at, pages_at})
         free_bytes(address);
 }
 
-// ---- decode -----------------------------------------------------------------------------------------------------------
+// ---- decode ---------------------------------------------------------------------------------------------------------
 
 void bench_decode() {
     const Shape shape{"8B", 1, 8, 128, 65536};
@@ -219,8 +237,10 @@ void bench_decode() {
             write.slots_on_host = on_host;
             const auto ours = [&] { need(gpu->write(context, stream, &write, WHY), "write"); };
             Times a, b, c;
-            compare(ours, [&] { launch_nothing(stream, 1, 32); }, 200, a, b);
-            compare(ours, [&] { launch_parameters(stream, static_cast<uint32_t>(batch), 256); }, 200, a, c);
+            compare(
+                ours, [&] { launch_nothing(stream, 1, 32); }, 200, a, b);
+            compare(
+                ours, [&] { launch_parameters(stream, static_cast<uint32_t>(batch), 256); }, 200, a, c);
             // Alone, from launch to end, as a graph has it.
             cudaGraph_t graph;
             cudaGraphExec_t exec[2];
@@ -232,10 +252,12 @@ void bench_decode() {
                 need(cudaGraphDestroy(graph), "graph");
             }
             Times d, e;
-            compare([&] { need(cudaGraphLaunch(exec[0], stream), "graph"); }, [&] { need(cudaGraphLaunch(exec[1], stream), "graph"); }, 20, d, e);
-            std::printf("decode write of %3llu, slots on the %-6s  call %.2f us; empty launch %.2f, with parameters %.2f; in a graph %.2f, empty %.2f\n",
-                        static_cast<unsigned long long>(batch), on_host ? "host" : "device", a.median, b.median, c.median, d.median / 20,
-                        e.median / 20);
+            compare([&] { need(cudaGraphLaunch(exec[0], stream), "graph"); },
+                    [&] { need(cudaGraphLaunch(exec[1], stream), "graph"); }, 20, d, e);
+            std::printf("decode write of %3llu, slots on the %-6s  call %.2f us; empty launch %.2f, with parameters "
+                        "%.2f; in a graph %.2f, empty %.2f\n",
+                        static_cast<unsigned long long>(batch), on_host ? "host" : "device", a.median, b.median,
+                        c.median, d.median / 20, e.median / 20);
             for (const cudaGraphExec_t one : exec) need(cudaGraphExecDestroy(one), "graph");
         }
         free_bytes(rows);
@@ -245,13 +267,14 @@ void bench_decode() {
     free_bytes(pool.scales);
 }
 
-// ---- pages and transfers ----------------------------------------------------------------------------------------------
+// ---- pages and transfers --------------------------------------------------------------------------------------------
 
 void bench_pages() {
     const Shape shape{"8B", 32, 8, 128, 4096};
     for (const uint32_t page_tokens : {16u, 64u}) {
         const Pool pool = make_pool(shape, page_tokens, PKV_LAYOUT_NHD, PKV_DTYPE_F16, PKV_SCALES_NONE);
-        const uint64_t count = shape.tokens / page_tokens / 2, slice = 2 * page_tokens * uint64_t{shape.heads} * shape.dim * 2;
+        const uint64_t count = shape.tokens / page_tokens / 2,
+                       slice = 2 * page_tokens * uint64_t{shape.heads} * shape.dim * 2;
         const std::vector<int32_t> pages = shuffled_pages(2 * count, pool.layers[0].num_pages);
         const std::vector<uint32_t> tokens(count, page_tokens);
         unsigned char *const image = static_cast<unsigned char *>(device_bytes(count * shape.layers * slice));
@@ -259,32 +282,56 @@ void bench_pages() {
         std::vector<pkv_device_slice> slices;
         for (uint64_t i = 0; i < count; ++i)
             for (uint32_t layer = 0; layer < shape.layers; ++layer)
-                slices.push_back({layer, pages[i], PKV_LAYOUT_NHD, page_tokens, image + (i * shape.layers + layer) * slice, nullptr});
+                slices.push_back({layer, pages[i], PKV_LAYOUT_NHD, page_tokens,
+                                  image + (i * shape.layers + layer) * slice, nullptr});
         const uint64_t bytes = count * shape.layers * slice;
         const auto copy = [&] { need(cudaMemcpyAsync(other, image, bytes, cudaMemcpyDeviceToDevice, stream), "copy"); };
         Times ours, reference;
         char name[128];
-        compare([&] { need(gpu->copy_pages(context, stream, pool.layers.data(), shape.layers, count, pages.data(), pages.data() + count, tokens.data(), 0, WHY), "copy_pages"); },
-                copy, 4, ours, reference);
+        compare(
+            [&] {
+                need(gpu->copy_pages(context, stream, pool.layers.data(), shape.layers, count, pages.data(),
+                                     pages.data() + count, tokens.data(), 0, WHY),
+                     "copy_pages");
+            },
+            copy, 4, ours, reference);
         std::snprintf(name, sizeof name, "copy pages %s page %u", shape.name, page_tokens);
         report_rate(name, 2.0 * static_cast<double>(bytes), ours, reference);
-        compare([&] { need(gpu->pack(context, stream, pool.layers.data(), shape.layers, slices.data(), slices.size(), 0, WHY), "pack"); }, copy, 4, ours, reference);
+        compare(
+            [&] {
+                need(gpu->pack(context, stream, pool.layers.data(), shape.layers, slices.data(), slices.size(), 0, WHY),
+                     "pack");
+            },
+            copy, 4, ours, reference);
         std::snprintf(name, sizeof name, "pack slices %s page %u", shape.name, page_tokens);
         report_rate(name, 2.0 * static_cast<double>(bytes), ours, reference);
-        compare([&] { need(gpu->unpack(context, stream, pool.layers.data(), shape.layers, slices.data(), slices.size(), 0, WHY), "unpack"); }, copy, 4, ours, reference);
+        compare(
+            [&] {
+                need(gpu->unpack(context, stream, pool.layers.data(), shape.layers, slices.data(), slices.size(), 0,
+                                 WHY),
+                     "unpack");
+            },
+            copy, 4, ours, reference);
         std::snprintf(name, sizeof name, "unpack slices %s page %u", shape.name, page_tokens);
         report_rate(name, 2.0 * static_cast<double>(bytes), ours, reference);
         // A kernel that goes straight to the host, bounded as a transfer would be.
         unsigned char *const host = static_cast<unsigned char *>(pinned_bytes(bytes));
         for (pkv_device_slice &one : slices) one.bytes = host + (static_cast<unsigned char *>(one.bytes) - image);
         for (const uint32_t blocks : {8u, 32u, 0u}) {
-            compare([&] { need(gpu->pack(context, stream, pool.layers.data(), shape.layers, slices.data(), slices.size(), blocks, WHY), "pack"); },
-                    [&] { need(cudaMemcpyAsync(host, image, bytes, cudaMemcpyDeviceToHost, stream), "copy"); }, 1, ours, reference);
+            compare(
+                [&] {
+                    need(gpu->pack(context, stream, pool.layers.data(), shape.layers, slices.data(), slices.size(),
+                                   blocks, WHY),
+                         "pack");
+                },
+                [&] { need(cudaMemcpyAsync(host, image, bytes, cudaMemcpyDeviceToHost, stream), "copy"); }, 1, ours,
+                reference);
             std::snprintf(name, sizeof name, "pack to pinned memory, page %u, %u blocks at most", page_tokens, blocks);
             report_rate(name, static_cast<double>(bytes), ours, reference);
         }
         free_pinned(host);
-        for (void *address : {static_cast<void *>(image), static_cast<void *>(other), static_cast<void *>(pool.memory), static_cast<void *>(pool.scales)})
+        for (void *address : {static_cast<void *>(image), static_cast<void *>(other), static_cast<void *>(pool.memory),
+                              static_cast<void *>(pool.scales)})
             free_bytes(address);
     }
 }
@@ -295,7 +342,9 @@ void bench_transfers() {
     cudaStream_t const before = stream;
     stream = static_cast<cudaStream_t>(own); // batched copies are for the library's own streams
     constexpr uint64_t bytes = uint64_t{256} << 20;
-    unsigned char *const device = static_cast<unsigned char *>(device_bytes(bytes)), *const host = static_cast<unsigned char *>(pinned_bytes(bytes));
+    unsigned char *const device = static_cast<unsigned char *>(device_bytes(bytes)), *const host =
+                                                                                         static_cast<unsigned char *>(
+                                                                                             pinned_bytes(bytes));
     for (const uint64_t piece : {bytes, uint64_t{2} << 20, uint64_t{128} << 10, uint64_t{32} << 10})
         for (const bool down : {true, false}) {
             std::vector<pkv_device_copy> copies;
@@ -303,14 +352,21 @@ void bench_transfers() {
             for (uint64_t at = bytes; at > 0; at -= piece)
                 copies.push_back({(down ? host : device) + at - piece, (down ? device : host) + at - piece, piece});
             Times ours, reference;
-            compare([&] { need(gpu->copy(context, own, down ? PKV_DEVICE_TO_HOST : PKV_HOST_TO_DEVICE, copies.data(), copies.size(), WHY), "copy"); },
-                    [&] {
-                        need(cudaMemcpyAsync(down ? host : device, down ? device : host, bytes,
-                                             down ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, stream), "copy");
-                    }, 1, ours, reference);
+            compare(
+                [&] {
+                    need(gpu->copy(context, own, down ? PKV_DEVICE_TO_HOST : PKV_HOST_TO_DEVICE, copies.data(),
+                                   copies.size(), WHY),
+                         "copy");
+                },
+                [&] {
+                    need(cudaMemcpyAsync(down ? host : device, down ? device : host, bytes,
+                                         down ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, stream),
+                         "copy");
+                },
+                1, ours, reference);
             char name[128];
-            std::snprintf(name, sizeof name, "copy %s in pieces of %llu KiB", down ? "device to host" : "host to device",
-                          static_cast<unsigned long long>(piece >> 10));
+            std::snprintf(name, sizeof name, "copy %s in pieces of %llu KiB",
+                          down ? "device to host" : "host to device", static_cast<unsigned long long>(piece >> 10));
             report_rate(name, static_cast<double>(bytes), ours, reference);
         }
     free_bytes(device);
@@ -329,12 +385,16 @@ int main() {
     pkv_device_facts facts{};
     facts.struct_size = sizeof facts;
     need(gpu->facts(context, &facts, WHY), "facts");
-    std::printf("%s, %u multiprocessors, driver %d, runtime %d\n", facts.name, facts.multiprocessors, facts.driver, facts.runtime);
+    std::printf("%s, %u multiprocessors, driver %d, runtime %d\n", facts.name, facts.multiprocessors, facts.driver,
+                facts.runtime);
     need(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
     need(cudaEventCreate(&begin_event), "event");
     need(cudaEventCreate(&end_event), "event");
-    // Llama 3: 8B has 32 layers of 8 KV heads of 128, 70B has 80; here as many tokens as make a gigabyte, and one layer alone.
-    const Shape shapes[] = {{"8B, 32 layers, 8192 tokens", 32, 8, 128, 8192}, {"70B, 80 layers, 4096 tokens", 80, 8, 128, 4096}, {"one layer, 8192 tokens", 1, 8, 128, 8192}};
+    // Llama 3: 8B has 32 layers of 8 KV heads of 128, 70B has 80; here as many tokens as make a gigabyte, and one layer
+    // alone.
+    const Shape shapes[] = {{"8B, 32 layers, 8192 tokens", 32, 8, 128, 8192},
+                            {"70B, 80 layers, 4096 tokens", 80, 8, 128, 4096},
+                            {"one layer, 8192 tokens", 1, 8, 128, 8192}};
     for (const Shape &shape : shapes)
         for (const uint32_t page_tokens : {16u, 64u}) {
             bench_rows(shape, page_tokens, PKV_LAYOUT_NHD, PKV_DTYPE_F16, PKV_SCALES_NONE, "f16");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests on a real device share: the plug-in, one device that is in use, memory with known bytes, and kernels of the
- * tests' own. Without a device every test is skipped, with the reason said once. */
+/* What the tests on a real device share: the plug-in, one device that is in use, memory with known bytes, and
+ * kernels of the tests' own. Without a device every test is skipped, with the reason said once. */
 #ifndef PKV_TESTS_GPU_DEVICE_H
 #define PKV_TESTS_GPU_DEVICE_H
 
@@ -25,7 +25,7 @@ extern char why[512];
 /* Setup and teardown of a group. */
 int open_device(void **state);
 int close_device(void **state);
-#define needs_device()                                                                                                         \
+#define needs_device()                                                                                                 \
     if (context == NULL) skip()
 
 /* A status of the table, with its reason if it is another one; and of the runtime. */

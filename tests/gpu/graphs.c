@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes and gathers in CUDA graphs: captured once with upper bounds, replayed with other slots, pages and rows on the device;
- * what a capture cannot hold is refused and leaves the capture whole. Field case J17 as far as memory goes: what a graph reads
- * besides its own parameters is the caller's. */
+/* Writes and gathers in CUDA graphs: captured once with upper bounds, replayed with other slots, pages and rows on
+ * the device; what a capture cannot hold is refused and leaves the capture whole. Field case J17 as far as memory
+ * goes: what a graph reads besides its own parameters is the caller's. */
 #include "gpu/rows.h"
 
 enum { most_rows = 16, num_pages = 8 };
@@ -12,7 +12,7 @@ typedef struct {
     cudaGraphExec_t exec;
 } captured;
 
-static captured begin_capture(cudaStreamCaptureMode mode) {
+static captured begin_capture(enum cudaStreamCaptureMode mode) {
     captured c = {0};
     assert_cuda(cudaStreamCreateWithFlags(&c.stream, cudaStreamNonBlocking));
     assert_cuda(cudaStreamBeginCapture(c.stream, mode));
@@ -49,13 +49,15 @@ static void graphs_are_replayed_with_other_arrays(void **state) {
         device_pool pool = make_device_pool(num_layers, num_pages);
         unsigned char *const model = malloc(pool.bytes);
         download(model, pool.memory, pool.bytes);
-        unsigned char *const rows = device_bytes(most_rows * token_bytes), *const out = device_bytes(2 * most_rows * token_bytes);
+        unsigned char *const rows = device_bytes(most_rows * token_bytes), *const out = device_bytes(2 * most_rows *
+                                                                                                     token_bytes);
         int64_t *const slots = device_bytes(most_rows * sizeof *slots);
         int32_t *const pages = device_bytes(2 * 2 * sizeof *pages);
         uint64_t *const numbers = device_bytes(6 * sizeof *numbers); /* first, counts, out_first of two sequences */
         pkv_device_flat in[3], out_at[3];
         for (int i = 0; i < 3; ++i) in[i] = flat_of(rows), out_at[i] = flat_of(out);
-        const pkv_device_write write = {sizeof write, num_layers, PKV_DTYPE_F16, pool.layers, in, in, slots, most_rows, 8, 0, 0, 0};
+        const pkv_device_write write = {
+            sizeof write, num_layers, PKV_DTYPE_F16, pool.layers, in, in, slots, most_rows, 8, 0, 0, 0};
         const pkv_device_gather gather = {.struct_size = sizeof gather,
                                           .num_layers = 1,
                                           .flat_dtype = PKV_DTYPE_F16,
@@ -86,13 +88,15 @@ static void graphs_are_replayed_with_other_arrays(void **state) {
             for (size_t i = 0; i < sizeof row_values; ++i) row_values[i] = (unsigned char)next_random(&random);
             const uint64_t start = random_below(&random, num_pages * page_tokens);
             for (uint64_t i = 0; i < most_rows; ++i) {
-                slot_values[i] = (int64_t)((start + i * 3) % (num_pages * page_tokens - 1)); /* 63 and 3: no equals in 16 */
+                slot_values[i] =
+                    (int64_t)((start + i * 3) % (num_pages * page_tokens - 1)); /* 63 and 3: no equals in 16 */
                 if (random_below(&random, 3) == 0) slot_values[i] = -1;
                 for (uint64_t j = 0; j < i; ++j)
                     if (slot_values[j] == slot_values[i]) slot_values[i] = -1;
                 for (uint32_t layer = 0; slot_values[i] >= 0 && layer < num_layers; ++layer)
                     for (int side = 0; side < 2; ++side)
-                        memcpy(model + place_of(&pool, layer, side, (uint64_t)slot_values[i]), row_values + i * token_bytes, token_bytes);
+                        memcpy(model + place_of(&pool, layer, side, (uint64_t)slot_values[i]),
+                               row_values + i * token_bytes, token_bytes);
             }
             for (int s = 0; s < 2; ++s) {
                 for (int b = 0; b < 2; ++b) table[s][b] = (int32_t)random_below(&random, num_pages);
@@ -114,7 +118,9 @@ static void graphs_are_replayed_with_other_arrays(void **state) {
                     const uint64_t token = values[s] + t;
                     const unsigned char *expected = zeros;
                     if (t < values[2 + s])
-                        expected = model + place_of(&pool, 0, 0, (uint64_t)table[s][token / page_tokens] * page_tokens + token % page_tokens);
+                        expected = model + place_of(&pool, 0, 0,
+                                                    (uint64_t)table[s][token / page_tokens] * page_tokens +
+                                                        token % page_tokens);
                     assert_memory_equal(got + (s * most_rows + t) * token_bytes, expected, token_bytes);
                 }
         }
@@ -171,6 +177,44 @@ static void long_host_arrays_are_refused_and_the_capture_goes_on(void **state) {
     free_bytes(pool.memory);
 }
 
+/* Layers of two shapes, of which the second needs more than travels with a launch. */
+static void of_a_call_that_is_refused_nothing_is_captured(void **state) {
+    (void)state;
+    needs_device();
+    enum { entries = (PKV_DEVICE_INLINE_BYTES - 32) / 4, slices = 2 * PKV_DEVICE_INLINE_BYTES / 24 };
+    device_pool pool = make_device_pool(2, 4);
+    unsigned char *const out = device_bytes(16 * token_bytes), *const images = device_bytes(slices * page_bytes());
+    pkv_device_flat at[2] = {flat_of(out), flat_of(out)};
+    at[1].token_stride *= 2;
+    int32_t pages[2 * entries] = {0};
+    pkv_device_gather gather = {.struct_size = sizeof gather,
+                                .num_layers = 2,
+                                .flat_dtype = PKV_DTYPE_F16,
+                                .layers = pool.layers,
+                                .k = at,
+                                .pages = pages,
+                                .num_pages = 2 * entries,
+                                .num_sequences = 1,
+                                .max_count = 8,
+                                .arrays_on_host = 1};
+    pkv_device_slice list[slices];
+    for (int i = 0; i < slices; ++i) /* one of the first layer, many of the second */
+        list[i] = (pkv_device_slice){
+            i == 0 ? 0 : 1, 1, PKV_LAYOUT_NHD, page_tokens, images + (uint64_t)i * page_bytes(), NULL};
+    pool.layers[1].num_pages = 3; /* another shape */
+    captured c = begin_capture(cudaStreamCaptureModeGlobal);
+    assert_gpu(gpu->gather(context, c.stream, &gather, WHY), PKV_ERR_CAPTURE);
+    assert_gpu(gpu->pack(context, c.stream, pool.layers, 2, list, slices, 0, WHY), PKV_ERR_CAPTURE);
+    end_capture(&c);
+    size_t nodes = 1;
+    assert_cuda(cudaGraphGetNodes(c.graph, NULL, &nodes));
+    assert_int_equal(nodes, 0);
+    end_captured(&c);
+    free_bytes(out);
+    free_bytes(images);
+    free_bytes(pool.memory);
+}
+
 /* The library's own work goes on while somebody else captures, in the strictest mode. */
 static void work_on_other_streams_does_not_disturb_a_capture(void **state) {
     (void)state;
@@ -207,6 +251,7 @@ int main(void) {
         cmocka_unit_test(graphs_are_replayed_with_other_arrays),
         cmocka_unit_test(short_host_arrays_are_part_of_the_graph),
         cmocka_unit_test(long_host_arrays_are_refused_and_the_capture_goes_on),
+        cmocka_unit_test(of_a_call_that_is_refused_nothing_is_captured),
         cmocka_unit_test(work_on_other_streams_does_not_disturb_a_capture),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);

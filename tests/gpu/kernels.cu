@@ -22,7 +22,9 @@ __global__ void parameters(const __grid_constant__ Parameters given, unsigned ch
 
 extern "C" {
 
-void hold_stream(void *stream, const volatile uint32_t *word) { hold<<<1, 1, 0, static_cast<cudaStream_t>(stream)>>>(word); }
+void hold_stream(void *stream, const volatile uint32_t *word) {
+    hold<<<1, 1, 0, static_cast<cudaStream_t>(stream)>>>(word);
+}
 
 void launch_nothing(void *stream, uint32_t blocks, uint32_t threads) {
     nothing<<<blocks, threads, 0, static_cast<cudaStream_t>(stream)>>>();

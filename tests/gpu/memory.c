@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of a device and of the host, copies of many pieces, places past 2^32 bytes, and devices beside each other. Field cases
- * G01, G04, G07, J16 and O02. */
+/* Memory of a device and of the host, copies of many pieces, places past 2^32 bytes, and devices beside each other.
+ * Field cases G01, G04, G07, J16 and O02. */
 #include "gpu/rows.h"
 
 #include <sys/mman.h>
@@ -12,8 +12,9 @@ static void the_facts_are_those_of_the_device(void **state) {
     assert_cuda(cudaGetDeviceProperties(&properties, device_index));
     pkv_device_facts facts = {.struct_size = sizeof facts};
     assert_gpu(gpu->facts(context, &facts, WHY), PKV_OK);
-    print_message("%s, compute %u, %u multiprocessors, driver %d, runtime %d, words %u, batched copies %u\n", facts.name,
-                  facts.compute, facts.multiprocessors, facts.driver, facts.runtime, facts.waits_on_words, facts.batched_copies);
+    print_message("%s, compute %u, %u multiprocessors, driver %d, runtime %d, words %u, batched copies %u\n",
+                  facts.name, facts.compute, facts.multiprocessors, facts.driver, facts.runtime, facts.waits_on_words,
+                  facts.batched_copies);
     assert_int_equal(strncmp(facts.name, properties.name, sizeof facts.name - 1), 0);
     assert_true(facts.memory_bytes == properties.totalGlobalMem);
     assert_int_equal(facts.compute, 10 * properties.major + properties.minor);
@@ -38,8 +39,9 @@ static void addresses_are_told_apart(void **state) {
     const struct {
         const void *address;
         int32_t kind;
-    } cases[] = {{device, PKV_ADDRESS_DEVICE},  {(char *)device + 1000, PKV_ADDRESS_DEVICE}, {pinned, PKV_ADDRESS_PINNED},
-                 {managed, PKV_ADDRESS_MANAGED}, {host, PKV_ADDRESS_HOST},                   {&kind, PKV_ADDRESS_HOST}};
+    } cases[] = {{device, PKV_ADDRESS_DEVICE}, {(char *)device + 1000, PKV_ADDRESS_DEVICE},
+                 {pinned, PKV_ADDRESS_PINNED}, {managed, PKV_ADDRESS_MANAGED},
+                 {host, PKV_ADDRESS_HOST},     {&kind, PKV_ADDRESS_HOST}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
         assert_gpu(gpu->address_kind(context, cases[i].address, &kind, WHY), PKV_OK);
         assert_int_equal(kind, cases[i].kind);
@@ -67,8 +69,10 @@ static void case_J16_copies_of_many_pieces_move_each_byte(void **state) {
     assert_gpu(gpu->make_stream(context, 0, &own, WHY), PKV_OK);
     cudaStream_t callers;
     assert_cuda(cudaStreamCreateWithFlags(&callers, cudaStreamNonBlocking));
-    unsigned char *const device = device_bytes(bytes), *const second = device_bytes(bytes), *const expected = malloc(bytes);
-    unsigned char *const hosts[3] = {pinned_bytes(bytes), mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+    unsigned char *const device = device_bytes(bytes), *const second = device_bytes(bytes),
+                         *const expected = malloc(bytes);
+    unsigned char *const hosts[3] = {pinned_bytes(bytes),
+                                     mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
                                      malloc(bytes)};
     assert_gpu(gpu->pin(context, hosts[1], bytes, WHY), PKV_OK);
     void *const streams[3] = {own, callers, NULL};
@@ -82,7 +86,10 @@ static void case_J16_copies_of_many_pieces_move_each_byte(void **state) {
             assert_gpu(gpu->fill(context, streams[s], second, 0xA5, bytes, WHY), PKV_OK);
             uint64_t at = 0;
             for (int i = 0; i < pieces; ++i) {
-                const uint64_t size = i % 7 == 0 ? 0 : i % 5 == 0 ? 144 : i % 3 == 0 ? 16384 : 1 + random_below(&random, 20000);
+                const uint64_t size = i % 7 == 0   ? 0
+                                      : i % 5 == 0 ? 144
+                                      : i % 3 == 0 ? 16384
+                                                   : 1 + random_below(&random, 20000);
                 at += random_below(&random, 3) == 0 ? 0 : random_below(&random, 500); /* some follow each other */
                 up[i] = (pkv_device_copy){device + at, host + at, size};
                 across[i] = (pkv_device_copy){second + at, device + at, size};
@@ -146,10 +153,12 @@ static void kernels_read_and_write_pinned_memory(void **state) {
 
 /* ---- places past 2^32 bytes ---- */
 
-/* One row to a far slot, and nothing where 32 bits would put it; back through a gather, a copy of the page and a slice. */
+/* One row to a far slot, and nothing where 32 bits would put it; back through a gather, a copy of the page and a
+ * slice. */
 static void far_slot(uint64_t slot, uint32_t of_page, uint64_t page_stride, uint64_t token_stride) {
     enum { row = 256 };
-    const uint64_t at = slot / of_page * page_stride + slot % of_page * token_stride, size = at + of_page * token_stride + row;
+    const uint64_t at = slot / of_page * page_stride + slot % of_page * token_stride,
+                   size = at + of_page * token_stride + row;
     size_t free_memory = 0, total = 0;
     assert_cuda(cudaMemGetInfo(&free_memory, &total));
     if (free_memory < size + (UINT64_C(1) << 30)) {
@@ -160,7 +169,8 @@ static void far_slot(uint64_t slot, uint32_t of_page, uint64_t page_stride, uint
     unsigned char value[row], got[row], poison[row];
     memset(poison, 0xA5, row);
     for (int i = 0; i < row; ++i) value[i] = (unsigned char)(i * 3 + 1);
-    unsigned char *const rows = upload_new(value, row), *const out = device_bytes(row), *const slice_bytes = device_bytes((uint64_t)of_page * row);
+    unsigned char *const rows = upload_new(value, row), *const out = device_bytes(row),
+                         *const slice_bytes = device_bytes((uint64_t)of_page * row);
     const pkv_device_layer layer = {.k = {memory, page_stride, token_stride, row, row, NULL},
                                     .page_tokens = of_page,
                                     .heads = 1,

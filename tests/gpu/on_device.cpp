@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of lib/tensor/cuda/emulated.h on a real device: so tests/tensor/cuda_*.c, which are made for the emulated kernels,
-// run there as they are. What a call reads and writes of the host's memory is copied to the device, at addresses that are as
-// aligned, with guards around it, and copied back.
+// The functions of lib/tensor/cuda/emulated.h on a real device: so tests/tensor/cuda_*.c, which are made for the
+// emulated kernels, run there as they are. What a call reads and writes of the host's memory is copied to the device,
+// at addresses that are as aligned, with guards around it, and copied back.
 #include "gpu/device.h"
 #include "tensor/cuda/emulated.h"
 
@@ -34,7 +34,8 @@ class Mirror {
 
     void add(const void *address, uint64_t bytes) {
         if (address == nullptr || bytes == 0) return;
-        ranges_.push_back({reinterpret_cast<uintptr_t>(address), reinterpret_cast<uintptr_t>(address) + bytes, nullptr, nullptr});
+        ranges_.push_back(
+            {reinterpret_cast<uintptr_t>(address), reinterpret_cast<uintptr_t>(address) + bytes, nullptr, nullptr});
     }
 
     /// `count` steps of a stride, nested.
@@ -51,7 +52,9 @@ class Mirror {
     void add_layer(const pkv_device_layer &layer) {
         for (const pkv_device_paged *side : {&layer.k, &layer.v}) {
             add_rows(side->base, side->row_bytes,
-                     {{layer.num_pages, side->page_stride}, {layer.page_tokens, side->token_stride}, {layer.heads, side->head_stride}});
+                     {{layer.num_pages, side->page_stride},
+                      {layer.page_tokens, side->token_stride},
+                      {layer.heads, side->head_stride}});
             if (side->row_bytes == 0) continue;
             const uint64_t all = uint64_t{layer.page_tokens} * layer.heads;
             if (layer.scales == PKV_SCALES_TOKEN_HEAD)
@@ -158,8 +161,8 @@ template <class Call> pkv_status on_stream(Mirror &mirror, Call call) {
     return status;
 }
 
-pkv_status move_slices(const pkv_device_layer *layers, uint32_t num_layers, const pkv_device_slice *slices, uint64_t num_slices,
-                       uint32_t max_blocks, bool pack) {
+pkv_status move_slices(const pkv_device_layer *layers, uint32_t num_layers, const pkv_device_slice *slices,
+                       uint64_t num_slices, uint32_t max_blocks, bool pack) {
     Mirror mirror;
     for (uint32_t i = 0; i < num_layers; ++i) mirror.add_layer(layers[i]);
     for (uint64_t i = 0; i < num_slices; ++i) {
@@ -198,7 +201,8 @@ pkv_status emulated_write(const pkv_device_write *given, emulated_grid grid) {
     if (write.slots_on_host == 0) mirror.add(write.slots, write.num_slots * write.slot_bytes);
     mirror.to_device();
     const std::vector<pkv_device_layer> layers = mirror.layers(write.layers, write.num_layers);
-    const std::vector<pkv_device_flat> k = mirror.flats(write.k, write.num_layers), v = mirror.flats(write.v, write.num_layers);
+    const std::vector<pkv_device_flat> k = mirror.flats(write.k, write.num_layers),
+                                       v = mirror.flats(write.v, write.num_layers);
     write.layers = layers.data();
     write.k = k.empty() ? nullptr : k.data();
     write.v = v.empty() ? nullptr : v.data();
@@ -212,7 +216,8 @@ pkv_status emulated_gather(const pkv_device_gather *given, emulated_grid grid) {
     const uint64_t n = gather.num_sequences;
     uint64_t rows = 0;
     for (uint64_t s = 0; s < n; ++s) {
-        const uint64_t count = gather.counts != nullptr ? std::min(gather.counts[s], gather.max_count) : gather.max_count;
+        const uint64_t count =
+            gather.counts != nullptr ? std::min(gather.counts[s], gather.max_count) : gather.max_count;
         const uint64_t stride = gather.padded != 0 ? gather.padded : gather.max_count;
         const uint64_t first = gather.out_first != nullptr ? gather.out_first[s] : s * stride;
         rows = std::max(rows, first + std::max(count, gather.padded));
@@ -229,7 +234,8 @@ pkv_status emulated_gather(const pkv_device_gather *given, emulated_grid grid) {
     }
     mirror.to_device();
     const std::vector<pkv_device_layer> layers = mirror.layers(gather.layers, gather.num_layers);
-    const std::vector<pkv_device_flat> k = mirror.flats(gather.k, gather.num_layers), v = mirror.flats(gather.v, gather.num_layers);
+    const std::vector<pkv_device_flat> k = mirror.flats(gather.k, gather.num_layers),
+                                       v = mirror.flats(gather.v, gather.num_layers);
     gather.layers = layers.data();
     gather.k = k.empty() ? nullptr : k.data();
     gather.v = v.empty() ? nullptr : v.data();
@@ -244,8 +250,8 @@ pkv_status emulated_gather(const pkv_device_gather *given, emulated_grid grid) {
     return on_stream(mirror, [&](void *stream) { return gpu->gather(context, stream, &gather, WHY); });
 }
 
-pkv_status emulated_copy_pages(const pkv_device_layer *layers, uint32_t num_layers, uint64_t num_pages, const int32_t *src,
-                               const int32_t *dst, const uint32_t *tokens, emulated_grid grid) {
+pkv_status emulated_copy_pages(const pkv_device_layer *layers, uint32_t num_layers, uint64_t num_pages,
+                               const int32_t *src, const int32_t *dst, const uint32_t *tokens, emulated_grid grid) {
     Mirror mirror;
     for (uint32_t i = 0; i < num_layers; ++i) mirror.add_layer(layers[i]);
     mirror.to_device();
@@ -261,7 +267,8 @@ pkv_status emulated_copy_between(const pkv_device_layer *from, const pkv_device_
     Mirror mirror;
     for (uint32_t i = 0; i < num_layers; ++i) mirror.add_layer(from[i]), mirror.add_layer(to[i]);
     mirror.to_device();
-    const std::vector<pkv_device_layer> from_at = mirror.layers(from, num_layers), to_at = mirror.layers(to, num_layers);
+    const std::vector<pkv_device_layer> from_at = mirror.layers(from, num_layers),
+                                        to_at = mirror.layers(to, num_layers);
     return on_stream(mirror, [&](void *stream) {
         return gpu->copy_between(context, stream, from_at.data(), to_at.data(), num_layers, num_pages, src, dst, tokens,
                                  grid.blocks, WHY);
@@ -279,4 +286,6 @@ pkv_status emulated_unpack(const pkv_device_layer *layers, uint32_t num_layers, 
 }
 
 const char *emulated_why(void) { return why; }
-uint64_t emulated_misaligned(void) { return 0; } // a misaligned access ends the context: the call would not have succeeded
+uint64_t emulated_misaligned(void) {
+    return 0;
+} // a misaligned access ends the context: the call would not have succeeded

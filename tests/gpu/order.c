@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Work in the order of its streams: nothing waits that need not, arrays keep their values while the device is late, events and
- * words order streams and threads, and errors and the current device are as before. Field cases H07, J01, J04, J19 and J23. */
+/* Work in the order of its streams: nothing waits that need not, arrays keep their values while the device is late,
+ * events and words order streams and threads, and errors and the current device are as before. Field cases H07, J01,
+ * J04, J19 and J23. */
 #include "gpu/rows.h"
 
 #include <pthread.h>
@@ -273,7 +274,8 @@ static void *write_much(void *argument) {
     for (int round = 0; round < writes_of_thread && w->status == PKV_OK; ++round) {
         int64_t slots[slots_of_write];
         for (int i = 0; i < slots_of_write; ++i) slots[i] = w->number * slots_of_write + (i + round) % slots_of_write;
-        const pkv_device_write write = {sizeof write, 1, PKV_DTYPE_F16, w->pool->layers, &at, &at, slots, slots_of_write, 8, 1, 0, 0};
+        const pkv_device_write write = {
+            sizeof write, 1, PKV_DTYPE_F16, w->pool->layers, &at, &at, slots, slots_of_write, 8, 1, 0, 0};
         w->status = gpu->write(context, stream, &write, reason, sizeof reason);
     }
     if (w->status == PKV_OK) w->status = gpu->wait_stream(context, stream, reason, sizeof reason);
@@ -297,7 +299,8 @@ static void threads_with_streams_of_their_own_do_not_disturb_each_other(void **s
     for (int i = 0; i < num_threads; ++i) {
         int64_t slots[slots_of_write];
         assert_int_equal(writers[i].status, PKV_OK);
-        for (int j = 0; j < slots_of_write; ++j) slots[j] = i * slots_of_write + (j + writes_of_thread - 1) % slots_of_write;
+        for (int j = 0; j < slots_of_write; ++j)
+            slots[j] = i * slots_of_write + (j + writes_of_thread - 1) % slots_of_write;
         check_slots(&pool, &rows, slots, slots_of_write);
     }
     end_device_rows(&rows);

@@ -10,17 +10,16 @@ static void nodes_find_each_other_without_being_told(void **state) {
     setup s;
     if (!begin(&s)) skip();
     assert_int_equal(node_stats(s.reader).peers, 0);
-    assert_int_equal(found(s.reader), tokens);
+    soon(found(s.reader) == tokens);
     const pkv_node_stats stats = node_stats(s.reader);
     assert_int_equal(stats.peers, 1);
     assert_int_equal(stats.directory_peers, 1);
-    assert_true(stats.directory_lookups >= blocks);
-    assert_int_equal(stats.directory_hits, stats.directory_lookups);
-    assert_int_equal(stats.directory_failures, 0);
+    assert_true(stats.directory_hits >= blocks);
+    assert_true(stats.directory_hits + stats.directory_failures <= stats.directory_lookups);
     assert_int_equal(stats.directory_bad_entries, 0);
     assert_int_equal(stats.directory_endpoints, 1);
     assert_int_equal(stats.directory_published, 0); /* it serves nothing */
-    assert_int_equal(found(s.reader), tokens);      /* again, over the connection that is there now */
+    soon(found(s.reader) == tokens);                /* again, over the connection that is there now */
     assert_int_equal(node_stats(s.reader).peers, 1);
     assert_int_equal(found_by(s.reader, 5000, tokens, tag), 0); /* what nobody has */
     assert_true(node_stats(s.server).directory_published >= blocks);
@@ -38,12 +37,12 @@ static void two_nodes_with_different_images_are_both_read_from(void **state) {
     compute(pool, 9000, tokens, tag + 1);
     push_down(pool);
     soon(redis_names(&s.r, "pkv:k:*", NULL, 0) == 2 * blocks);
-    assert_int_equal(found(s.reader), tokens);
+    soon(found(s.reader) == tokens);
     assert_int_equal(node_stats(s.reader).peers, 1); /* the other one has none of it */
-    assert_int_equal(found_by(s.reader, 9000, tokens, tag + 1), tokens);
+    soon(found_by(s.reader, 9000, tokens, tag + 1) == tokens);
     assert_int_equal(node_stats(s.reader).connected_peers, 2);
     /* Servers read from each other, too: they find others, and never themselves. */
-    assert_int_equal(found(second), tokens);
+    soon(found(second) == tokens);
     assert_int_equal(found_by(second, 9000, tokens, tag + 1), 0);
     assert_int_equal(node_stats(second).peers, 1);
     assert_ok(pkv_node_close(second));
@@ -56,17 +55,17 @@ static void a_peer_that_was_found_can_be_made_one_that_stays(void **state) {
     (void)state;
     setup s;
     if (!begin(&s)) skip();
-    assert_int_equal(found(s.reader), tokens);
+    soon(found(s.reader) == tokens);
     const address at = address_of(s.server);
     assert_ok(pkv_node_connect(s.reader, at.text, 5ull * one_second));
     assert_int_equal(node_stats(s.reader).peers, 1);
     assert_int_equal(node_stats(s.reader).directory_peers, 0);
     assert_status(pkv_node_connect(s.reader, at.text, 0), PKV_ERR_STATE);
-    assert_int_equal(found(s.reader), tokens); /* it was asked anyway: the directory leads nowhere else */
+    soon(found(s.reader) == tokens); /* it was asked anyway: the directory leads nowhere else */
     assert_int_equal(node_stats(s.reader).peers, 1);
     assert_ok(pkv_node_disconnect(s.reader, at.text));
     assert_int_equal(node_stats(s.reader).peers, 0);
-    assert_int_equal(found(s.reader), tokens);
+    soon(found(s.reader) == tokens);
     assert_int_equal(node_stats(s.reader).directory_peers, 1);
     assert_ok(pkv_node_disconnect(s.reader, at.text)); /* one that was found */
     assert_int_equal(node_stats(s.reader).peers, 0);
@@ -88,15 +87,15 @@ static void no_more_nodes_are_connected_to_than_allowed(void **state) {
     options.directory_peers = 1;
     pkv_node *narrow = open_node(&options);
     soon(node_stats(narrow).directory_endpoints_up == 1);
-    assert_int_equal(found(narrow), tokens);
+    soon(found(narrow) == tokens);
     assert_int_equal(found_by(narrow, 9000, tokens, tag + 1), 0); /* the first one is in use */
     assert_int_equal(node_stats(narrow).peers, 1);
-    assert_int_equal(found(narrow), tokens);
+    soon(found(narrow) == tokens);
     /* Once that one is gone, there is a place. */
     assert_ok(pkv_node_close(s.server));
     s.server = NULL;
     soon(node_stats(narrow).connected_peers == 0);
-    assert_int_equal(found_by(narrow, 9000, tokens, tag + 1), tokens);
+    soon(found_by(narrow, 9000, tokens, tag + 1) == tokens);
     assert_int_equal(node_stats(narrow).peers, 1);
     assert_ok(pkv_node_close(narrow));
     assert_ok(pkv_node_close(second));
@@ -144,7 +143,7 @@ static void a_directory_may_be_shared_under_a_prefix(void **state) {
     soon(node_stats(s.server).directory_published >= blocks);
     s.reader = open_node(&options);
     soon(node_stats(s.reader).directory_endpoints_up == 1);
-    assert_int_equal(found(s.reader), tokens);
+    soon(found(s.reader) == tokens);
     assert_int_equal(redis_number(&s.r, "DBSIZE"), 0); /* database 3 it is */
     end(&s);
 }
@@ -182,7 +181,7 @@ static void a_node_that_is_closed_takes_back_what_it_told(void **state) {
     (void)state;
     setup s;
     if (!begin(&s)) skip();
-    assert_int_equal(found(s.reader), tokens);
+    soon(found(s.reader) == tokens);
     assert_ok(pkv_node_close(s.server));
     s.server = NULL;
     assert_int_equal(redis_number(&s.r, "DBSIZE"), 0);
@@ -222,7 +221,7 @@ static void what_a_file_held_before_is_told(void **state) {
     wait_told(&s);
     s.reader = open_node(&options);
     soon(node_stats(s.reader).directory_endpoints_up == 1);
-    assert_int_equal(found(s.reader), tokens);
+    soon(found(s.reader) == tokens);
     end(&s);
     unlink(path);
 }
@@ -250,7 +249,7 @@ static void images_of_a_callers_own_tier_are_told_and_asked_after(void **state) 
     soon(redis_names(&s.r, "pkv:k:*", NULL, 0) == blocks);
     s.reader = open_node(&options);
     soon(node_stats(s.reader).directory_endpoints_up == 1);
-    assert_int_equal(found(s.reader), tokens);
+    soon(found(s.reader) == tokens);
     const uint64_t told = node_stats(s.server).directory_published;
     soon(node_stats(s.server).directory_published >= told + blocks); /* renewed */
     pthread_mutex_lock(&f->mutex);

@@ -11,21 +11,21 @@ static void a_directory_that_is_killed_costs_hits_until_it_is_back(void **state)
     (void)state;
     setup s;
     if (!begin(&s)) skip();
-    assert_int_equal(found(s.reader), tokens);
+    soon(found(s.reader) == tokens);
     redis_end(&s.r);
     soon(node_stats(s.reader).directory_endpoints_up == 0);
     soon(node_stats(s.server).directory_endpoints_up == 0);
     pkv_node *fresh = fresh_reader(&s);
     assert_int_equal(found_soon(fresh), 0); /* it knows of nobody */
     assert_true(node_stats(fresh).directory_failures > 0);
-    assert_int_equal(found_soon(s.reader), tokens); /* it is connected already, and asks all whom it knows */
-    compute(s.pool, 5000, tokens, tag);             /* and nobody is told of this, now */
+    soon(found_soon(s.reader) == tokens); /* it is connected already, and asks all whom it knows */
+    compute(s.pool, 5000, tokens, tag);   /* and nobody is told of this, now */
     push_down(s.pool);
     assert_true(redis_start(&s.r)); /* with nothing in it */
     wait_told(&s);
     soon(node_stats(fresh).directory_endpoints_up == 1);
-    assert_int_equal(found_soon(fresh), tokens);
-    assert_int_equal(found_by(fresh, 5000, tokens, tag), tokens);
+    soon(found_soon(fresh) == tokens);
+    soon(found_by(fresh, 5000, tokens, tag) == tokens);
     assert_ok(pkv_node_close(fresh));
     end(&s);
 }
@@ -44,7 +44,7 @@ static void a_directory_that_comes_later_is_found(void **state) {
     assert_true(redis_start(&s.r));
     wait_told(&s);
     soon(node_stats(s.reader).directory_endpoints_up == 1);
-    assert_int_equal(found_soon(s.reader), tokens);
+    soon(found_soon(s.reader) == tokens);
     end(&s);
 }
 
@@ -105,7 +105,35 @@ static void a_directory_that_takes_no_entries_costs_hits(void **state) {
     wait_told(&s); /* with the next renewal */
     s.reader = open_node(&options);
     soon(node_stats(s.reader).directory_endpoints_up == 1);
-    assert_int_equal(found_soon(s.reader), tokens);
+    soon(found_soon(s.reader) == tokens);
+    end(&s);
+}
+
+/* What waits for a server that is slow has a bound: the rest is dropped, and told at the next renewal. */
+static void changes_that_find_no_room_are_dropped_and_made_up_for(void **state) {
+    (void)state;
+    setup s;
+    memset(&s, 0, sizeof s);
+    if (!redis_start(&s.r)) skip();
+    name_url(&s);
+    pkv_node_options options = directory_options(&s);
+    options.entry_ttl_ns = 2ull * one_second;
+    if (!begin_with(&s, &options)) skip();
+    wait_told(&s);
+    kill(s.r.pid, SIGSTOP);
+    /* Each sequence that is computed puts another one out of the tier: two changes for each block. */
+    for (pkv_token first = 1000000; node_stats(s.server).directory_dropped == 0; first += 1000) {
+        assert_true(first < 30000000);
+        compute(s.pool, first, tokens, tag);
+        push_down(s.pool);
+    }
+    kill(s.r.pid, SIGCONT);
+    compute(s.pool, 1, tokens, tag);
+    push_down(s.pool);
+    wait_told(&s); /* what is not there any more has ended by itself */
+    s.reader = fresh_reader(&s);
+    soon(node_stats(s.reader).directory_endpoints_up == 1);
+    soon(found_soon(s.reader) == tokens);
     end(&s);
 }
 
@@ -138,9 +166,8 @@ static void one_of_several_servers_that_is_down_costs_its_keys_only(void **state
     s.reader = fresh_reader(&s);
     soon(node_stats(s.reader).directory_endpoints_up == 3);
     assert_int_equal(node_stats(s.reader).directory_endpoints, 3);
-    assert_int_equal(found_soon(s.reader), tokens);
-    assert_int_equal(node_stats(s.reader).directory_failures, 0);
-    assert_int_equal(node_stats(s.reader).directory_hits, node_stats(s.reader).directory_lookups);
+    soon(found_soon(s.reader) == tokens);
+    assert_true(node_stats(s.reader).directory_hits >= blocks);
 
     redis_end(&other);
     soon(node_stats(s.reader).directory_endpoints_up == 2);
@@ -151,7 +178,7 @@ static void one_of_several_servers_that_is_down_costs_its_keys_only(void **state
     pkv_node_stats stats = node_stats(fresh);
     assert_int_equal(stats.directory_hits + stats.directory_failures, stats.directory_lookups);
     assert_true(stats.directory_hits > 0);
-    assert_int_equal(found_soon(fresh), tokens); /* the rest is asked of those who were found for the first part */
+    soon(found_soon(fresh) == tokens); /* the rest is asked of those who were found for the first part */
     /* Its keys have gone to no other server; when it is back, it is told again. */
     assert_int_equal(redis_names(&s.r, "pkv:k:*", NULL, 0) + redis_names(&third, "pkv:k:*", NULL, 0), all - lost);
     assert_true(redis_start(&other));
@@ -238,7 +265,7 @@ static void a_node_that_was_killed_is_forgotten_and_found_when_it_is_back(void *
     process p;
     assert_true(start_process(&p, s.url, "127.0.0.1:0"));
     const address at = p.at;
-    assert_int_equal(found_soon(s.reader), tokens);
+    soon(found_soon(s.reader) == tokens);
     end_process(&p, SIGKILL);
     assert_int_equal(redis_names(&s.r, "pkv:k:*", NULL, 0), blocks); /* nobody has taken them back */
     soon(redis_names(&s.r, "pkv:n:*", NULL, 0) == 0);                /* but where it was is not known any more */
@@ -250,7 +277,7 @@ static void a_node_that_was_killed_is_forgotten_and_found_when_it_is_back(void *
     /* Another run at the same address is another node. */
     assert_true(start_process(&p, s.url, at.text));
     assert_string_equal(p.at.text, at.text);
-    assert_int_equal(found_soon(s.reader), tokens);
+    soon(found_soon(s.reader) == tokens);
     end_process(&p, 0);
     char name[128];
     assert_int_equal(redis_names(&s.r, "pkv:k:*", name, sizeof name), blocks); /* the killed one's, until they end */
@@ -312,6 +339,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_directory_that_stops_answering_holds_up_nobody),
         cmocka_unit_test(closing_a_node_does_not_wait_for_a_directory_that_stopped),
         cmocka_unit_test(a_directory_that_takes_no_entries_costs_hits),
+        cmocka_unit_test(changes_that_find_no_room_are_dropped_and_made_up_for),
         cmocka_unit_test(one_of_several_servers_that_is_down_costs_its_keys_only),
         cmocka_unit_test(a_node_that_was_killed_is_forgotten_and_found_when_it_is_back),
         cmocka_unit_test(a_node_that_cannot_be_reached_costs_its_hits),

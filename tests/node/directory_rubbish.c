@@ -116,9 +116,10 @@ static void plant_in_vain(const setup *s, const unsigned char *id, const void *r
                           const char *what) {
     const uint64_t bad = node_stats(s->reader).directory_bad_entries;
     plant(s, id, record, length);
-    assert_int_equal(found_soon(s->reader), tokens);
+    soon(found_soon(s->reader) == tokens);
     assert_int_equal(node_stats(s->reader).peers, 1);
-    if ((node_stats(s->reader).directory_bad_entries > bad) != counted) fail_msg("counted wrongly: %s", what);
+    if (counted) soon(node_stats(s->reader).directory_bad_entries > bad);
+    if (!counted && node_stats(s->reader).directory_bad_entries > bad) fail_msg("counted: %s", what);
     change_all(s, false, id, 16);
 }
 
@@ -189,7 +190,7 @@ static void addresses_that_nobody_in_the_cluster_wrote_are_not_followed(void **s
     ++id[1];
     plant(&s, id, record, make_record(&f, id, there, long_there, record));
     pkv_node *patient = patient_reader(&s);
-    assert_int_equal(found_soon(patient), tokens);
+    soon(found_soon(patient) == tokens);
     soon(accept(trap, NULL, NULL) >= 0);
     assert_int_equal(node_stats(patient).peers, 2);
     assert_int_equal(node_stats(patient).connected_peers, 1);
@@ -266,7 +267,6 @@ static void values_of_another_kind_are_misses(void **state) {
     assert_true(found_soon(s.reader) < tokens); /* up to the first of the two */
     const pkv_node_stats stats = node_stats(s.reader);
     assert_true(stats.directory_bad_entries > 0);
-    assert_int_equal(stats.directory_failures, 0); /* that is an answer */
     assert_int_equal(stats.directory_endpoints_up, 1);
     /* Who writes there says so, too, and goes on with the rest. */
     assert_ok(pkv_pool_clear_all(s.pool, NULL));

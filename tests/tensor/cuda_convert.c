@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The device's converting kernels, run on the host over many grids: bit by bit what the host kernels make of every element, with
- * every kind of scales. With every set of host kernels. Field cases I05, I07, I10 and H10 for conversions. */
+/* The device's converting kernels, run on the host over many grids: bit by bit what the host kernels make of every
+ * element, with every kind of scales. With every set of host kernels. Field cases I05, I07, I10 and H10 for
+ * conversions. */
 #include "tensor/convert.h"
 #include "tensor/cuda.h"
 
@@ -8,8 +9,9 @@
 
 enum { most_tokens = 512 };
 
-static const float fixed_scales[2 * 8 * 4] = {7.5f, 0.3f,  1e-3f, 1.0f, 3e4f, 0.25f, 2.0f, 9.0f,  1.5f, 7.5f, 1e-2f, 3.0f,
-                                              0.1f, 1e4f,  1.0f,  5.0f, 1.0f, 1e-30f, 3e30f, 0.7f, 1.1f, 2.2f, 3.3f,  4.4f};
+static const float fixed_scales[2 * 8 * 4] = {7.5f, 0.3f,   1e-3f, 1.0f, 3e4f, 0.25f, 2.0f, 9.0f,
+                                              1.5f, 7.5f,   1e-2f, 3.0f, 0.1f, 1e4f,  1.0f, 5.0f,
+                                              1.0f, 1e-30f, 3e30f, 0.7f, 1.1f, 2.2f,  3.3f, 4.4f};
 
 /* Two pools: the host's kernels write one, the device's the other. */
 typedef struct {
@@ -36,15 +38,19 @@ static void check_both(const twins *t) {
             for (uint64_t slot = 0; slot < c->pages * c->page_tokens; ++slot)
                 for (uint32_t head = 0; head < c->heads; ++head) {
                     const uint64_t size = c->dim[side] * pkv_dtype_bytes(c->stored);
-                    const float a = scale_at(&t->host, side, layer, slot, head), b = scale_at(&t->device, side, layer, slot, head);
+                    const float a = scale_at(&t->host, side, layer, slot, head),
+                                b = scale_at(&t->device, side, layer, slot, head);
                     if (reference_bits(a) != reference_bits(b))
-                        fail_msg("the scale of slot %llu, head %u is %a, the host's %a", (unsigned long long)slot, head, (double)b, (double)a);
+                        fail_msg("the scale of slot %llu, head %u is %a, the host's %a", (unsigned long long)slot, head,
+                                 (double)b, (double)a);
                     const unsigned char *x = stored_at(&t->host, side, layer, slot, head),
                                         *y = stored_at(&t->device, side, layer, slot, head);
                     for (uint64_t i = 0; i < size; ++i)
                         if (x[i] != y[i])
-                            fail_msg("byte %llu of the row of slot %llu, head %u (dtype %d, scale %a) is %02x, the host's %02x",
-                                     (unsigned long long)i, (unsigned long long)slot, head, c->stored, (double)a, y[i], x[i]);
+                            fail_msg("byte %llu of the row of slot %llu, head %u (dtype %d, scale %a) is %02x, the "
+                                     "host's %02x",
+                                     (unsigned long long)i, (unsigned long long)slot, head, c->stored, (double)a, y[i],
+                                     x[i]);
                 }
 }
 
@@ -53,13 +59,15 @@ static pkv_device_flat flat_of(const flat_rows *rows) {
 }
 
 /* Into all layers, the same rows. */
-static void write_both(twins *t, uint64_t count, const int64_t *slots, const flat_rows *k, const flat_rows *v, emulated_grid grid) {
+static void write_both(twins *t, uint64_t count, const int64_t *slots, const flat_rows *k, const flat_rows *v,
+                       emulated_grid grid) {
     const quantised_config *c = &t->host.c;
     pkv_device_flat k_at[most_layers], v_at[most_layers];
     for (uint32_t i = 0; i < c->layers; ++i) {
         k_at[i] = flat_of(k);
         v_at[i] = flat_of(v);
-        assert_ok(pkv_pool_write(t->host.pool, 0, i, count, slots, &k->tensor, c->dim[1] != 0 ? &v->tensor : NULL, NULL));
+        assert_ok(
+            pkv_pool_write(t->host.pool, 0, i, count, slots, &k->tensor, c->dim[1] != 0 ? &v->tensor : NULL, NULL));
     }
     const pkv_device_write write = {.struct_size = sizeof write,
                                     .num_layers = c->layers,
@@ -74,9 +82,10 @@ static void write_both(twins *t, uint64_t count, const int64_t *slots, const fla
     assert_emulated(emulated_write(&write, grid), PKV_OK);
 }
 
-/* A NaN at a scale that is NaN, as in rows that nobody wrote: which of the two remains differs among the host's kernels. */
-static void settle_nan_of_nan(const twins *t, int side, uint32_t layer, uint64_t first, uint64_t count, const flat_rows *host,
-                              const flat_rows *device) {
+/* A NaN at a scale that is NaN, as in rows that nobody wrote: which of the two remains differs among the host's
+ * kernels. */
+static void settle_nan_of_nan(const twins *t, int side, uint32_t layer, uint64_t first, uint64_t count,
+                              const flat_rows *host, const flat_rows *device) {
     const int32_t dtype = host->tensor.dtype;
     for (uint64_t i = 0; i < count; ++i)
         for (uint32_t head = 0; head < host->heads; ++head) {
@@ -91,7 +100,8 @@ static void settle_nan_of_nan(const twins *t, int side, uint32_t layer, uint64_t
 }
 
 /* Tokens of the pages in order, from `first` on, of one layer. */
-static void gather_both(twins *t, uint32_t layer, uint64_t first, uint64_t count, int32_t dtype, int shape, emulated_grid grid) {
+static void gather_both(twins *t, uint32_t layer, uint64_t first, uint64_t count, int32_t dtype, int shape,
+                        emulated_grid grid) {
     const quantised_config *c = &t->host.c;
     int32_t pages[most_pages];
     for (uint64_t i = 0; i < c->pages; ++i) pages[i] = (int32_t)i;
@@ -121,11 +131,13 @@ static void gather_both(twins *t, uint32_t layer, uint64_t first, uint64_t count
                                       .arrays_on_host = count % 2 == 0};
     assert_emulated(emulated_gather(&gather, grid), PKV_OK);
     for (int side = 0; side < 2; ++side) {
-        if (dtype != c->stored && c->dim[side] != 0) settle_nan_of_nan(t, side, layer, first, count, &rows[0][side], &rows[1][side]);
+        if (dtype != c->stored && c->dim[side] != 0)
+            settle_nan_of_nan(t, side, layer, first, count, &rows[0][side], &rows[1][side]);
         for (uint64_t i = 0; i < rows[0][side].size; ++i)
             if (rows[0][side].memory[i] != rows[1][side].memory[i])
-                fail_msg("byte %llu of side %d, gathered from dtype %d as %d, is %02x, the host's %02x", (unsigned long long)i,
-                         side, c->stored, dtype, rows[1][side].memory[i], rows[0][side].memory[i]);
+                fail_msg("byte %llu of side %d, gathered from dtype %d as %d, is %02x, the host's %02x",
+                         (unsigned long long)i, side, c->stored, dtype, rows[1][side].memory[i],
+                         rows[0][side].memory[i]);
         end_rows(&rows[0][side]);
         end_rows(&rows[1][side]);
     }
@@ -154,7 +166,8 @@ static void every_16_bit_element_becomes_what_the_host_makes_of_it(void **state)
                     .fixed = {scales == PKV_SCALES_TENSOR || scales == PKV_SCALES_HEAD ? fixed_scales : NULL,
                               scales == PKV_SCALES_TENSOR || scales == PKV_SCALES_HEAD ? fixed_scales + 16 : NULL}};
                 twins t = make_twins(&config);
-                flat_rows k = make_rows(8, 64, flat_types[from], 128, 0), v = make_rows(8, 64, flat_types[from], 128, 0);
+                flat_rows k = make_rows(8, 64, flat_types[from], 128, 0),
+                          v = make_rows(8, 64, flat_types[from], 128, 0);
                 int64_t slots[128];
                 for (int i = 0; i < 128; ++i) slots[i] = i;
                 for (uint32_t i = 0; i < 65536; ++i) {
@@ -220,9 +233,9 @@ static void floats_of_all_kinds_become_what_the_host_makes_of_them(void **state)
 /* Rows that nobody wrote have any scale. */
 static void case_I10_every_code_at_every_scale_is_gathered_as_the_host_does(void **state) {
     (void)state;
-    static const uint32_t scales[] = {0x3F800000u, 0x40F00000u, 0x00000001u, 0x00800000u, 0x7F7FFFFFu, 0x7E000000u, 0x7F800000u,
-                                      0xFF800000u, 0x00000000u, 0x80000000u, 0xBF800000u, 0x7FC00000u, 0x7F800001u, 0xFFC12345u,
-                                      0x2F123456u, 0x4B000000u};
+    static const uint32_t scales[] = {0x3F800000u, 0x40F00000u, 0x00000001u, 0x00800000u, 0x7F7FFFFFu, 0x7E000000u,
+                                      0x7F800000u, 0xFF800000u, 0x00000000u, 0x80000000u, 0xBF800000u, 0x7FC00000u,
+                                      0x7F800001u, 0xFFC12345u, 0x2F123456u, 0x4B000000u};
     for (int32_t stored = PKV_DTYPE_F8_E4M3; stored <= PKV_DTYPE_I8; ++stored) {
         const quantised_config config = {.stored = stored,
                                          .scales = PKV_SCALES_TOKEN_HEAD,
@@ -242,7 +255,8 @@ static void case_I10_every_code_at_every_scale_is_gathered_as_the_host_does(void
                            &scales[(slot + (uint64_t)side * 7) % 16], sizeof(float));
                 }
         for (int to = 0; to < 3; ++to)
-            for (int shape = 0; shape < 4; ++shape) gather_both(&t, 0, 0, 16, flat_types[to], shape, emulated_grids[shape]);
+            for (int shape = 0; shape < 4; ++shape)
+                gather_both(&t, 0, 0, 16, flat_types[to], shape, emulated_grids[shape]);
         gather_both(&t, 0, 1, 14, stored, 0, emulated_grids[0]); /* as they are */
         end_twins(&t);
     }
@@ -264,7 +278,8 @@ static void converted_rows_are_the_hosts_in_every_geometry(void **state) {
                         for (int32_t scales = PKV_SCALES_NONE; scales <= PKV_SCALES_TOKEN_HEAD; ++scales) {
                             if (stored < PKV_DTYPE_F8_E4M3 && scales != PKV_SCALES_NONE) continue;
                             if (!long_tests() && random_below(&random, 3) != 0) continue;
-                            const bool fixed = scales == PKV_SCALES_TENSOR || scales == PKV_SCALES_HEAD, mla = random_below(&random, 4) == 0;
+                            const bool fixed = scales == PKV_SCALES_TENSOR || scales == PKV_SCALES_HEAD,
+                                       mla = random_below(&random, 4) == 0;
                             const quantised_config config = {
                                 .stored = stored,
                                 .scales = scales,
@@ -297,10 +312,12 @@ static void converted_rows_are_the_hosts_in_every_geometry(void **state) {
                             }
                             write_both(&t, num_slots, slots, &k, &v, any_grid(&random));
                             check_both(&t);
-                            const uint64_t first = random_below(&random, num_slots), count = random_below(&random, num_slots - first + 1);
+                            const uint64_t first = random_below(&random, num_slots),
+                                           count = random_below(&random, num_slots - first + 1);
                             for (int to = 0; to < 3; ++to)
                                 if (flat_types[to] != stored)
-                                    gather_both(&t, 1, first, count, flat_types[to], (int)random_below(&random, 4), any_grid(&random));
+                                    gather_both(&t, 1, first, count, flat_types[to], (int)random_below(&random, 4),
+                                                any_grid(&random));
                             end_rows(&k);
                             end_rows(&v);
                             end_twins(&t);
@@ -310,7 +327,8 @@ static void converted_rows_are_the_hosts_in_every_geometry(void **state) {
 
 static void padding_of_converted_rows_is_zero(void **state) {
     (void)state;
-    const quantised_config config = {.stored = PKV_DTYPE_F8_E4M3, .heads = 2, .dim = {16, 16}, .page_tokens = 4, .layers = 1, .pages = 4};
+    const quantised_config config = {
+        .stored = PKV_DTYPE_F8_E4M3, .heads = 2, .dim = {16, 16}, .page_tokens = 4, .layers = 1, .pages = 4};
     twins t = make_twins(&config); /* poisoned: NaN */
     for (int to = 0; to < 3; ++to)
         for (int shape = 0; shape < 4; ++shape) {
@@ -335,7 +353,8 @@ static void padding_of_converted_rows_is_zero(void **state) {
             for (uint64_t row = 0; row < 12; ++row)
                 for (uint32_t head = 0; head < 2; ++head)
                     for (uint32_t i = 0; i < 16; ++i) {
-                        const uint32_t element = get_element(row_at(&k, row, head) + i * pkv_dtype_bytes(flat_types[to]), flat_types[to]);
+                        const uint32_t element =
+                            get_element(row_at(&k, row, head) + i * pkv_dtype_bytes(flat_types[to]), flat_types[to]);
                         if (row == 0 || row == 11) {
                             assert_int_equal(element & 0xFF, 0x3C); /* not the call's */
                         } else if (row >= 9 || (row - 1 + first >= 4 && row - 1 + first < 8)) {

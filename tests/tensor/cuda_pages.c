@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The device's kernels for pages, run on the host over many grids: pages to pages of one pool and of another order, and to slices
- * of page images and back, with their scales. The host's kernels do the same beside them. Field cases E11, H08, H10, H11 and I08. */
+/* The device's kernels for pages, run on the host over many grids: pages to pages of one pool and of another order,
+ * and to slices of page images and back, with their scales. The host's kernels do the same beside them. Field cases
+ * E11, H08, H10, H11 and I08. */
 #include "tensor/convert.h"
 #include "tensor/cuda.h"
 
@@ -59,7 +60,8 @@ static void rows_between(const paged *from, uint64_t src, paged *to, uint64_t ds
             for (uint64_t token = 0; token < tokens; ++token)
                 for (uint64_t head = 0; head < c->heads; ++head)
                     memcpy(to->expected + paged_at(to, side, layer, dst, token, head),
-                           from->bytes + paged_at(from, side, layer, src, token, head), side == 0 ? c->k_row : c->v_row);
+                           from->bytes + paged_at(from, side, layer, src, token, head),
+                           side == 0 ? c->k_row : c->v_row);
 }
 
 static void copy_to_another(const paged *from, paged *to, test_random *random) {
@@ -76,7 +78,8 @@ static void copy_to_another(const paged *from, paged *to, test_random *random) {
         tokens[i] = any_tokens(c->page_tokens, random);
         rows_between(from, (uint64_t)src[i], to, (uint64_t)dst[i], tokens[i]);
     }
-    assert_emulated(emulated_copy_between(src_layers, dst_layers, c->layers, count, src, dst, tokens, any_grid(random)), PKV_OK);
+    assert_emulated(emulated_copy_between(src_layers, dst_layers, c->layers, count, src, dst, tokens, any_grid(random)),
+                    PKV_OK);
     check_paged(to);
 }
 
@@ -88,7 +91,8 @@ static void slices_there_and_back(const paged *from, paged *to, test_random *ran
     device_layers(from->pool, c->layers, c->pages, src_layers);
     device_layers(to->pool, c->layers, to->config.pages, dst_layers);
     const uint64_t bytes = (uint64_t)c->page_tokens * c->heads * (c->k_row + c->v_row), step = bytes + 29;
-    const uint64_t shift = random_below(random, 3) == 0 ? random_below(random, 16) : 0; /* mostly as aligned as a tier's */
+    const uint64_t shift =
+        random_below(random, 3) == 0 ? random_below(random, 16) : 0; /* mostly as aligned as a tier's */
     unsigned char *const memory = aligned_alloc(64, (num_slices * step + 128) / 64 * 64 + 64);
     memset(memory, guard, num_slices * step + 64);
     unsigned char *const expected = malloc(num_slices * step + 64);
@@ -124,7 +128,8 @@ static void slices_there_and_back(const paged *from, paged *to, test_random *ran
         for (int side = 0; side < (c->v_row != 0 ? 2 : 1); ++side)
             for (uint64_t token = 0; token < slices[some].tokens; ++token)
                 for (uint64_t head = 0; head < c->heads; ++head)
-                    memcpy(to->expected + paged_at(to, side, slices[some].layer, (uint64_t)slices[some].page, token, head),
+                    memcpy(to->expected +
+                               paged_at(to, side, slices[some].layer, (uint64_t)slices[some].page, token, head),
                            (unsigned char *)slices[some].bytes + in_slice(c, side, slices[some].layout, token, head),
                            side == 0 ? c->k_row : c->v_row);
         ++some;
@@ -141,7 +146,8 @@ static void exercise(const paged_config *config, uint64_t seed, int rounds) {
     paged_config other_config = *config;
     other_config.layout = (int32_t)random_below(&random, 2);
     other_config.memory = random_below(&random, 3) == 0 ? PKV_MEMORY_CALLER : PKV_MEMORY_POOL;
-    other_config.arrangement = other_config.memory == PKV_MEMORY_CALLER ? PKV_PAGE_MAJOR : (int32_t)random_below(&random, 2);
+    other_config.arrangement =
+        other_config.memory == PKV_MEMORY_CALLER ? PKV_PAGE_MAJOR : (int32_t)random_below(&random, 2);
     paged *other = make_paged(&other_config);
     fill_twins(host, device, &random);
     for (int round = 0; round < rounds; ++round) {
@@ -214,7 +220,8 @@ static void fill_memory_of(quantised *q, test_random *random) {
 static void same_row(const quantised *a, uint64_t a_slot, const quantised *b, uint64_t b_slot, uint32_t layer) {
     for (int side = 0; side < 2; ++side)
         for (uint32_t head = 0; head < a->c.heads; ++head) {
-            assert_memory_equal(stored_at(a, side, layer, a_slot, head), stored_at(b, side, layer, b_slot, head), a->c.dim[side]);
+            assert_memory_equal(stored_at(a, side, layer, a_slot, head), stored_at(b, side, layer, b_slot, head),
+                                a->c.dim[side]);
             assert_true(scale_at(a, side, layer, a_slot, head) == scale_at(b, side, layer, b_slot, head));
         }
 }
@@ -250,10 +257,13 @@ static void case_I08_scales_of_token_and_head_go_where_rows_go(void **state) {
             for (uint64_t slot = 0; slot < 4 * tokens_of_page; ++slot)
                 for (uint32_t layer = 0; layer < 2; ++layer) same_row(&to, slot, &before, slot, layer);
 
-            assert_emulated(emulated_copy_between(src, dst, 2, 1, &(int32_t){2}, &(int32_t){1}, &(uint32_t){3}, emulated_grids[g]), PKV_OK);
+            assert_emulated(
+                emulated_copy_between(src, dst, 2, 1, &(int32_t){2}, &(int32_t){1}, &(uint32_t){3}, emulated_grids[g]),
+                PKV_OK);
             for (uint64_t token = 0; token < tokens_of_page; ++token)
                 for (uint32_t layer = 0; layer < 2; ++layer)
-                    same_row(&to, tokens_of_page + token, token < 3 ? &from : &before, (token < 3 ? 2 : 1) * tokens_of_page + token, layer);
+                    same_row(&to, tokens_of_page + token, token < 3 ? &from : &before,
+                             (token < 3 ? 2 : 1) * tokens_of_page + token, layer);
 
             /* A slice whose scales stand apart: k and then v, [page_tokens, heads]. */
             unsigned char bytes[2 * tokens_of_page * row_heads * 16];
@@ -277,7 +287,8 @@ static void case_I08_scales_of_token_and_head_go_where_rows_go(void **state) {
                         const quantised *q = token < 2 ? &from : &before;
                         const uint64_t slot = (token < 2 ? 3 * tokens_of_page : 0) + token;
                         const uint32_t layer = token < 2 ? 1 : 0;
-                        assert_memory_equal(stored_at(&to, side, 0, token, head), stored_at(q, side, layer, slot, head), 16);
+                        assert_memory_equal(stored_at(&to, side, 0, token, head), stored_at(q, side, layer, slot, head),
+                                            16);
                         assert_true(scale_at(&to, side, 0, token, head) == scale_at(q, side, layer, slot, head));
                     }
             end_quantised(&from);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plug-in for CUDA devices as it loads on every machine: its table is whole, and says why there is no device. Skipped where
- * it was not built. What it does on a device is tests/gpu. */
-#include "tensor/device_table.h"
+/* The plug-in for CUDA devices as it loads on every machine: its table is whole, and says why there is no device.
+ * Skipped where it was not built. What it does on a device is tests/gpu. */
 #include "support/support.h"
+#include "tensor/device_table.h"
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -39,7 +39,7 @@ static int load(void **state) {
     return device == NULL;
 }
 
-#define needs_plugin()                                                                                                                     \
+#define needs_plugin()                                                                                                 \
     if (device == NULL) skip()
 
 static void the_table_is_whole(void **state) {
@@ -61,7 +61,8 @@ static void its_entry_is_all_that_it_exports(void **state) {
     void *const library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
     assert_non_null(library);
     assert_non_null(dlsym(library, PKV_DEVICE_ENTRY));
-    static const char *const hidden[] = {"cudaMalloc", "cudaLaunchKernel", "cudaGetLastError", "pkv_emulated", "emulated_write"};
+    static const char *const hidden[] = {"cudaMalloc", "cudaLaunchKernel", "cudaGetLastError", "pkv_emulated",
+                                         "emulated_write"};
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden; ++i) assert_null(dlsym(library, hidden[i]));
     dlclose(library);
 }
@@ -98,6 +99,7 @@ static void without_a_device_the_reason_is_that_of_the_first(void **state) {
     if (device->count() != 0) skip();
     char why[256], again[256];
     assert_int_equal(device->available(0, why, sizeof why), PKV_ERR_UNSUPPORTED);
+    print_message("no device: %s\n", why); /* cuda_driver.sh reads it */
     assert_non_null(strstr(why, "driver"));
     pkv_device_context *context = NULL;
     for (int i = 0; i < 3; ++i) { /* as often as it is asked */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the device's functions refuse before anything is launched: with a reason that holds the values, and nothing written. Run on
- * the host: the checks are the plug-in's own. */
+/* What the device's functions refuse before anything is launched: with a reason that holds the values, and nothing
+ * written. Run on the host: the checks are the plug-in's own. */
 #include "tensor/cuda.h"
 
 enum { rows_bytes = 4096 };
@@ -51,7 +51,9 @@ static void no_dtype(pkv_device_layer *layer) { layer->dtype = 8; }
 static void no_scale_kind(pkv_device_layer *layer) { layer->scales = 4; }
 static void scales_of_f16(pkv_device_layer *layer) { layer->dtype = PKV_DTYPE_F16, layer->scales = PKV_SCALES_HEAD; }
 static void no_scales(pkv_device_layer *layer) { layer->scales = PKV_SCALES_HEAD, layer->v.scales = NULL; }
-static void odd_scales(pkv_device_layer *layer) { layer->scales = PKV_SCALES_TENSOR, layer->k.scales = (float *)((char *)scales + 2); }
+static void odd_scales(pkv_device_layer *layer) {
+    layer->scales = PKV_SCALES_TENSOR, layer->k.scales = (float *)((char *)scales + 2);
+}
 static void half_an_element(pkv_device_layer *layer) { layer->dtype = PKV_DTYPE_F16, layer->k.row_bytes = 31; }
 static void endless_rows(pkv_device_layer *layer) { layer->k.row_bytes = UINT64_C(1) << 31; }
 static void too_many_pages(pkv_device_layer *layer) { layer->num_pages = UINT64_C(1) << 32; }
@@ -215,7 +217,8 @@ static void pools_that_differ_are_not_copied_between(void **state) {
         case 3: other.v.row_bytes = 16; break;
         default: other.scales = PKV_SCALES_TOKEN_HEAD; break;
         }
-        check_refused(emulated_copy_between(&layer, &other, 1, 1, &page, &target, &tokens, grid), PKV_ERR_INVALID, "layer 0");
+        check_refused(emulated_copy_between(&layer, &other, 1, 1, &page, &target, &tokens, grid), PKV_ERR_INVALID,
+                      "layer 0");
     }
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The device's kernels for rows of the stored type, run on the host over many grids: every byte is what the host kernels make of
- * it, in many geometries. Field cases E11, G, H, I01 and I02. */
+/* The device's kernels for rows of the stored type, run on the host over many grids: every byte is what the host
+ * kernels make of it, in many geometries. Field cases E11, G, H, I01 and I02. */
 #include "tensor/cuda.h"
 
 static const paged_config small = {
@@ -82,7 +82,8 @@ static void gather_both(paged *host, paged *device, test_random *random) {
     const paged_config *c = &host->config;
     const bool has_v = c->v_row != 0 && random_below(random, 4) != 0, has_k = !has_v || random_below(random, 4) != 0;
     const uint64_t sequences = 1 + random_below(random, most_sequences);
-    const bool csr = random_below(random, 2) == 0, pad = random_below(random, 2) == 0, holes = random_below(random, 2) == 0;
+    const bool csr = random_below(random, 2) == 0, pad = random_below(random, 2) == 0,
+               holes = random_below(random, 2) == 0;
     int32_t pages[most_sequences * most_blocks], indptr[most_sequences + 1] = {0};
     uint64_t first[most_sequences], counts[most_sequences], out_first[most_sequences], rows = 0, most = 0;
     for (uint64_t s = 0; s < sequences; ++s) {
@@ -90,8 +91,11 @@ static void gather_both(paged *host, paged *device, test_random *random) {
         indptr[s + 1] = indptr[s] + (int32_t)blocks;
         for (uint64_t b = 0; b < blocks; ++b) {
             const uint64_t kind = holes ? random_below(random, 8) : 7;
-            pages[(csr ? (uint64_t)indptr[s] : s * most_blocks) + b] =
-                kind == 0 ? -1 : kind == 1 ? (int32_t)c->pages : kind == 2 ? INT32_MIN : (int32_t)random_below(random, c->pages);
+            pages[(csr ? (uint64_t)indptr[s] : s * most_blocks) + b] = kind == 0   ? -1
+                                                                       : kind == 1 ? (int32_t)c->pages
+                                                                       : kind == 2
+                                                                           ? INT32_MIN
+                                                                           : (int32_t)random_below(random, c->pages);
         }
         first[s] = random_below(random, 3) == 0 ? 0 : random_below(random, blocks * c->page_tokens + 1);
         counts[s] = random_below(random, blocks * c->page_tokens - first[s] + 1);
@@ -121,7 +125,8 @@ static void gather_both(paged *host, paged *device, test_random *random) {
         for (uint64_t s = 0; s < sequences; ++s)
             for (uint64_t t = 0; t < (counts[s] > padded ? counts[s] : padded); ++t) {
                 const uint64_t token = first[s] + t, row = out_first[s] + t;
-                const pkv_page page = t < counts[s] ? pages[(csr ? (uint64_t)indptr[s] : s * most_blocks) + token / c->page_tokens] : -1;
+                const pkv_page page =
+                    t < counts[s] ? pages[(csr ? (uint64_t)indptr[s] : s * most_blocks) + token / c->page_tokens] : -1;
                 pkv_tensor one[2];
                 for (int side = 0; side < 2; ++side) {
                     one[side] = expected[side][i].tensor;
@@ -132,8 +137,8 @@ static void gather_both(paged *host, paged *device, test_random *random) {
                             memset(flat_row(&expected[side][i], row, head), 0, side == 0 ? c->k_row : c->v_row);
                 }
                 if (page >= 0 && page < (pkv_page)c->pages)
-                    assert_ok(pkv_pool_gather(host->pool, 0, i, 1, &page, token % c->page_tokens, 1, has_k ? &one[0] : NULL,
-                                              has_v ? &one[1] : NULL, NULL));
+                    assert_ok(pkv_pool_gather(host->pool, 0, i, 1, &page, token % c->page_tokens, 1,
+                                              has_k ? &one[0] : NULL, has_v ? &one[1] : NULL, NULL));
             }
     const pkv_device_gather gather = {.struct_size = sizeof gather,
                                       .num_layers = c->layers,
@@ -156,7 +161,8 @@ static void gather_both(paged *host, paged *device, test_random *random) {
     for (int side = 0; side < 2; ++side)
         for (uint32_t i = 0; i < c->layers; ++i) {
             if (memcmp(got[side][i].memory, expected[side][i].memory, got[side][i].size) != 0)
-                fail_msg("side %d of layer %u: gathered rows, or bytes around them, are not the host's (rows of %u and %u bytes, "
+                fail_msg("side %d of layer %u: gathered rows, or bytes around them, are not the host's (rows of %u and "
+                         "%u bytes, "
                          "%u heads, %u tokens a page)",
                          side, i, c->k_row, c->v_row, c->heads, c->page_tokens);
             end_flat(&got[side][i]);
@@ -178,7 +184,8 @@ static void exercise(const paged_config *config, uint64_t seed, int rounds) {
 
 static void rows_are_the_hosts_in_every_geometry(void **state) {
     (void)state;
-    static const uint32_t dims[] = {1, 40, 46, 64, 80, 96, 100, 192, 576}, heads[] = {1, 2, 3, 8}, tokens[] = {1, 3, 8, 16};
+    static const uint32_t dims[] = {1, 40, 46, 64, 80, 96, 100, 192, 576}, heads[] = {1, 2, 3, 8},
+                          tokens[] = {1, 3, 8, 16};
     const uint64_t seed = 17;
     print_message("seed %llu\n", (unsigned long long)seed);
     test_random random = {seed};
@@ -226,7 +233,8 @@ static void every_grid_does_all_of_the_work(void **state) {
         int64_t slots[24];
         for (int i = 0; i < 24; ++i) slots[i] = 23 - i;
         flat k = make_flat(host, 0, 24, flat_dense, &random), v = make_flat(host, 1, 24, flat_dense, &random);
-        const pkv_device_flat k_at[2] = {device_flat(&k), device_flat(&k)}, v_at[2] = {device_flat(&v), device_flat(&v)};
+        const pkv_device_flat k_at[2] = {device_flat(&k), device_flat(&k)},
+                              v_at[2] = {device_flat(&v), device_flat(&v)};
         const pkv_device_write write = {sizeof write, 2, config.dtype, layers, k_at, v_at, slots, 24, 8, 0, 0, 0};
         for (uint32_t i = 0; i < 2; ++i) paged_write(host, i, 24, slots, &k, &v);
         assert_emulated(emulated_write(&write, emulated_grids[g]), PKV_OK);
@@ -256,9 +264,18 @@ static void case_H01_slots_below_0_and_past_the_pool_are_skipped(void **state) {
         paged_write(host, 0, 1, (const pkv_slot[]){0}, &k, &v);
         for (int on_host = 0; on_host < 2; ++on_host)
             for (uint32_t slot_bytes = 4; slot_bytes <= 8; slot_bytes += 4) {
-                const pkv_device_write write = {sizeof write, 1, config.dtype, layers, &k_at, &v_at,
-                                                slot_bytes == 8 ? (const void *)wide : narrow, 8, slot_bytes,
-                                                (uint32_t)on_host, 0, 0};
+                const pkv_device_write write = {sizeof write,
+                                                1,
+                                                config.dtype,
+                                                layers,
+                                                &k_at,
+                                                &v_at,
+                                                slot_bytes == 8 ? (const void *)wide : narrow,
+                                                8,
+                                                slot_bytes,
+                                                (uint32_t)on_host,
+                                                0,
+                                                0};
                 assert_emulated(emulated_write(&write, emulated_grids[g]), PKV_OK);
                 check_twins(host, device);
             }
@@ -283,7 +300,8 @@ static void of_equal_slots_in_a_host_array_the_last_row_wins(void **state) {
             flat k = make_flat(host, 0, count, flat_dense, &random), v = make_flat(host, 1, count, flat_dense, &random);
             const pkv_device_flat k_at = device_flat(&k), v_at = device_flat(&v);
             paged_write(host, 0, count, slots, &k, &v);
-            const pkv_device_write write = {sizeof write, 1, small.dtype, layers, &k_at, &v_at, slots, count, 8, 1, 0, 0};
+            const pkv_device_write write = {sizeof write, 1,     small.dtype, layers, &k_at, &v_at,
+                                            slots,        count, 8,           1,      0,     0};
             assert_emulated(emulated_write(&write, emulated_grids[g]), PKV_OK);
             check_twins(host, device);
             end_flat(&k);
@@ -364,10 +382,11 @@ static void a_gather_without_arrays_takes_the_same_range_of_every_sequence(void 
                         for (uint64_t head = 0; head < small.heads; ++head) {
                             const int32_t page = t < count ? pages[s][(first + t) / 4] : -1;
                             static const unsigned char zeros[16];
-                            assert_memory_equal(flat_row(&k, s * stride + t, head),
-                                                page < 0 ? zeros
-                                                         : host->bytes + paged_at(host, 0, 0, (uint64_t)page, (first + t) % 4, head),
-                                                16);
+                            assert_memory_equal(
+                                flat_row(&k, s * stride + t, head),
+                                page < 0 ? zeros
+                                         : host->bytes + paged_at(host, 0, 0, (uint64_t)page, (first + t) % 4, head),
+                                16);
                         }
                 end_flat(&k);
             }
@@ -404,8 +423,10 @@ static void tokens_past_the_pages_of_a_sequence_are_zero(void **state) {
                 assert_emulated(emulated_gather(&gather, emulated_grids[g]), PKV_OK);
                 for (uint64_t row = 0; row < 32; ++row) {
                     const uint64_t sequence = row / 16, token = row % 16;
-                    const uint64_t valid = csr ? (sequence == 0 ? 4 : 8) : (sequence == 0 ? 12 : 4); /* without CSR the table's end */
-                    for (uint64_t i = 0; i < 32; ++i) assert_int_equal(flat_row(&k, row, 0)[i], token < valid ? 0xFF : 0);
+                    const uint64_t valid =
+                        csr ? (sequence == 0 ? 4 : 8) : (sequence == 0 ? 12 : 4); /* without CSR the table's end */
+                    for (uint64_t i = 0; i < 32; ++i)
+                        assert_int_equal(flat_row(&k, row, 0)[i], token < valid ? 0xFF : 0);
                 }
                 end_flat(&k);
             }

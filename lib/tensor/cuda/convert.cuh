@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements of one type as those of another, bit by bit what the host back end makes of them (tensor.h, public, states the
-// rounding). Floats travel as their bits: the device's own arithmetic does not keep a NaN's sign, so what is NaN goes around it.
+// Elements of one type as those of another, bit by bit what the host back end makes of them (tensor.h, public, states
+// the rounding). Floats travel as their bits: the device's own arithmetic does not keep a NaN's sign, so what is NaN
+// goes around it.
 #pragma once
 
 #include "tensor/cuda/grid.cuh"
@@ -60,7 +61,7 @@ inline constexpr uint32_t quiet_bit = 0x00400000u;
 
 PKV_HD bool is_nan(uint32_t bits) { return (bits & ~sign_bit) > infinity_bits; }
 
-// ---- one element ------------------------------------------------------------------------------------------------------
+// ---- one element ----------------------------------------------------------------------------------------------------
 
 PKV_HD constexpr bool is_byte(int type) {
     return type == PKV_DTYPE_F8_E4M3 || type == PKV_DTYPE_F8_E5M2 || type == PKV_DTYPE_I8;
@@ -82,9 +83,9 @@ PKV_HD uint32_t from_e4m3(uint32_t code) {
     return ((code & 0x7F) == 0x7F ? 0x7FF00000u : value) | (code & 0x80) << 24;
 }
 
-/// The code of a magnitude that is a number and not above the largest: `fraction` bits of fraction, and `least` the exponent, as a
-/// float's, of the smallest normal number. Adding 2^(23 - fraction) times the magnitude's own power of two leaves the fraction,
-/// rounded, in the lowest bits; one that carries over counts the exponent up.
+/// The code of a magnitude that is a number and not above the largest: `fraction` bits of fraction, and `least` the
+/// exponent, as a float's, of the smallest normal number. Adding 2^(23 - fraction) times the magnitude's own power of
+/// two leaves the fraction, rounded, in the lowest bits; one that carries over counts the exponent up.
 template <int fraction, uint32_t least> PKV_HD uint32_t round_magnitude(uint32_t magnitude) {
     const uint32_t dropped = 23 - fraction;
     uint32_t power = magnitude & infinity_bits;
@@ -114,7 +115,7 @@ template <int fraction, uint32_t least> PKV_HD uint32_t to_fp8(uint32_t bits, ui
 
 PKV_HD uint32_t to_int8(uint32_t bits) {
     const uint32_t magnitude = bits & ~sign_bit;
-    const uint32_t most = 0x42FE0000u; // 127
+    const uint32_t most = 0x42FE0000u;                                                     // 127
     const uint32_t rounded = sum(magnitude < most ? magnitude : most, 0x4B000000u) & 0x7F; // plus 2^23
     const uint32_t number = magnitude > infinity_bits ? 0 : rounded;
     return ((bits & sign_bit) != 0 ? 0 - number : number) & 0xFF;
@@ -152,10 +153,10 @@ template <int type> PKV_HD uint32_t encode(uint32_t bits) {
     }
 }
 
-// ---- scales -----------------------------------------------------------------------------------------------------------
+// ---- scales ---------------------------------------------------------------------------------------------------------
 
-/// What the result of arithmetic with a scale is where it is NaN: x86's processors keep the NaN that went in, the value's first,
-/// and make a negative one of none.
+/// What the result of arithmetic with a scale is where it is NaN: x86's processors keep the NaN that went in, the
+/// value's first, and make a negative one of none.
 PKV_HD uint32_t settle_nan(uint32_t value, float scale, uint32_t result) {
     if (!is_nan(result)) return result;
     return is_nan(value) ? value | quiet_bit : is_nan(bits_of(scale)) ? 0x7FC00000u : 0xFFC00000u;
@@ -181,7 +182,7 @@ template <int to> PKV_HD float scale_for(uint32_t most) {
     return scale < least ? least : scale;
 }
 
-// ---- a few elements: one may stand at any address, several stand where one access takes them ---------------------------
+// ---- a few elements: one may stand at any address, several stand where one access takes them ------------------------
 
 /// Elements that a thread converts at a time where addresses allow: 16 bytes of the longer type.
 PKV_HD constexpr int elements_at_once(int from, int to) {

@@ -24,8 +24,8 @@ template <int bytes> PKV_HD void copy_body(const CopyParams &p, const Grid &grid
         const uint64_t src = static_cast<uint64_t>(p.rest.read<int32_t>(p.src, pair));
         const uint64_t dst = static_cast<uint64_t>(p.rest.read<int32_t>(p.dst, pair));
         move_tile<bytes>(side.tile, plane.flat + src * side.src_page + begin * side.tile.src_token,
-                         plane.pages + dst * side.dst_page + begin * side.tile.dst_token, static_cast<uint32_t>(end - begin),
-                         team.lane, team.lanes);
+                         plane.pages + dst * side.dst_page + begin * side.tile.dst_token,
+                         static_cast<uint32_t>(end - begin), team.lane, team.lanes);
     }
 }
 

@@ -13,6 +13,8 @@ namespace pkv::cuda {
 namespace {
 
 constexpr int least_compute = 75;
+/// CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS of CUDA 12 and later: before, the name was that of another one.
+constexpr auto waits_for_64_bit_words = static_cast<CUdevice_attribute>(122);
 
 std::vector<Kernel> all_kernels() {
     std::vector<Kernel> kernels;
@@ -30,24 +32,20 @@ std::vector<Kernel> all_kernels() {
 pkv_status count_devices(int &count, const Why &why) {
     count = 0;
     int installed = 0;
-    const cudaError_t unknown = cudaDriverGetVersion(&installed);
-    if (unknown != cudaSuccess) {
-        (void)check(unknown, "the CUDA driver", why);
-        return PKV_ERR_UNSUPPORTED;
-    }
-    if (installed == 0) return why.fail(PKV_ERR_UNSUPPORTED, "no CUDA driver (libcuda.so.1) on this machine");
+    (void)cudaDriverGetVersion(&installed); // 0: there is none, or none that can say
     const cudaError_t error = cudaGetDeviceCount(&count);
-    if (error == cudaErrorInsufficientDriver) {
-        count = 0;
-        return why.fail(PKV_ERR_UNSUPPORTED, "the CUDA driver is too old: it is for CUDA %d.%d, this plug-in needs one for %d.%d",
-                        installed / 1000, installed % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
-    }
-    if (error == cudaErrorNoDevice) count = 0;
-    if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
+    if (error == cudaSuccess && count > 0) return PKV_OK;
+    count = 0;
+    if (error == cudaSuccess || error == cudaErrorNoDevice)
         return why.fail(PKV_ERR_UNSUPPORTED, "the CUDA driver has no device");
-    if (error != cudaSuccess) count = 0;
-    const pkv_status status = check(error, "the CUDA driver", why);
-    return status == PKV_OK ? PKV_OK : PKV_ERR_UNSUPPORTED;
+    if (error == cudaErrorInsufficientDriver && installed == 0)
+        return why.fail(PKV_ERR_UNSUPPORTED, "no CUDA driver (libcuda.so.1) on this machine");
+    if (error == cudaErrorInsufficientDriver)
+        return why.fail(PKV_ERR_UNSUPPORTED,
+                        "the CUDA driver is too old: it is for CUDA %d.%d, this plug-in needs one for %d.%d",
+                        installed / 1000, installed % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    (void)check(error, "the CUDA driver", why);
+    return PKV_ERR_UNSUPPORTED;
 }
 
 pkv_status device_number(CUdevice device, CUdevice_attribute attribute, int &value, const Why &why) {
@@ -67,22 +65,25 @@ pkv_status device_available(int32_t index, const Why &why) {
     const Unnoticed unnoticed;
     int count = 0;
     if (const pkv_status status = count_devices(count, why); status != PKV_OK) return status;
-    if (index < 0 || index >= count) return why.fail(PKV_ERR_UNSUPPORTED, "no CUDA device %d: there are %d", index, count);
+    if (index < 0 || index >= count)
+        return why.fail(PKV_ERR_UNSUPPORTED, "no CUDA device %d: there are %d", index, count);
     if (!driver().has_contexts()) return why.fail(PKV_ERR_UNSUPPORTED, "the CUDA driver lacks functions for contexts");
     int major = 0;
     int minor = 0;
-    if (const pkv_status status = check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index), "the device", why);
+    if (const pkv_status status =
+            check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index), "the device", why);
         status != PKV_OK)
         return status;
     (void)cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index);
     if (10 * major + minor < least_compute)
-        return why.fail(PKV_ERR_UNSUPPORTED, "CUDA device %d has compute capability %d.%d, %d.%d is needed", index, major, minor,
-                        least_compute / 10, least_compute % 10);
+        return why.fail(PKV_ERR_UNSUPPORTED, "CUDA device %d has compute capability %d.%d, %d.%d is needed", index,
+                        major, minor, least_compute / 10, least_compute % 10);
     return PKV_OK;
 }
 
 uint32_t kernel_number(const Kernel &kernel) {
-    if (kernel.unit != 0) return static_cast<uint32_t>(kernel.op) * 5 + static_cast<uint32_t>(std::countr_zero(kernel.unit));
+    if (kernel.unit != 0)
+        return static_cast<uint32_t>(kernel.op) * 5 + static_cast<uint32_t>(std::countr_zero(kernel.unit));
     const uint32_t pair = kernel.from * 7u + kernel.to;
     return 20 + ((kernel.op == Kernel::Op::write ? 0 : 49) + pair) * 2 + (kernel.vector ? 1 : 0);
 }
@@ -92,7 +93,8 @@ uint32_t kernel_number(const Kernel &kernel) {
 pkv_status pkv_device_context::read_facts(const Why &why) {
     facts.struct_size = sizeof facts;
     cudaDeviceProp properties;
-    if (const pkv_status status = check(cudaGetDeviceProperties(&properties, index), "the device's properties", why); status != PKV_OK)
+    if (const pkv_status status = check(cudaGetDeviceProperties(&properties, index), "the device's properties", why);
+        status != PKV_OK)
         return status;
     std::snprintf(facts.name, sizeof facts.name, "%.127s", properties.name);
     facts.memory_bytes = properties.totalGlobalMem;
@@ -100,10 +102,11 @@ pkv_status pkv_device_context::read_facts(const Why &why) {
     facts.compute = static_cast<uint32_t>(10 * properties.major + properties.minor);
     int words = 0;
     if (driver().wait_value != nullptr && driver().write_value != nullptr)
-        (void)device_number(device, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, words, Why(nullptr, 0));
+        (void)device_number(device, waits_for_64_bit_words, words, Why(nullptr, 0));
     facts.waits_on_words = words != 0;
     facts.batched_copies = driver().copy_batch != nullptr || driver().copy_batch_12 != nullptr;
-    if (const pkv_status status = check(cudaDriverGetVersion(&facts.driver), "the driver's version", why); status != PKV_OK)
+    if (const pkv_status status = check(cudaDriverGetVersion(&facts.driver), "the driver's version", why);
+        status != PKV_OK)
         return status;
     return check(cudaRuntimeGetVersion(&facts.runtime), "the runtime's version", why);
 }
@@ -124,7 +127,9 @@ pkv_status pkv_device_context::open(int32_t device_index, const Why &why) {
     if (const pkv_status status = device_available(device_index, why); status != PKV_OK) return status;
     const Unnoticed unnoticed;
     index = device_index;
-    if (const pkv_status status = check_driver(driver().device_get(&device, index), "the device", why); status != PKV_OK) return status;
+    if (const pkv_status status = check_driver(driver().device_get(&device, index), "the device", why);
+        status != PKV_OK)
+        return status;
     if (const pkv_status status = check_driver(driver().retain_primary(&primary, device), "the device's context", why);
         status != PKV_OK) {
         primary = nullptr;

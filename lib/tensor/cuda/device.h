@@ -24,7 +24,8 @@ inline constexpr uint32_t num_kernels = 4 * 5 + 2 * 2 * 7 * 7;
 
 /// The table's handle of a device.
 struct pkv_device_context {
-    /// With `open`, in the scope of the context: all kernels are loaded, so that no call has to, least of all a captured one.
+    /// With `open`, in the scope of the context: all kernels are loaded, so that no call has to, least of all a
+    /// captured one.
     pkv_status open(int32_t device_index, const pkv::cuda::Why &why);
     /// Waits for its own streams.
     void close();

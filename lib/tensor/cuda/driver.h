@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of the CUDA driver that the runtime has no word for, looked up when the first device is asked for: the plug-in loads
-// on machines without a driver.
+// Functions of the CUDA driver that the runtime has no word for, looked up when the first device is asked for: the
+// plug-in loads on machines without a driver.
 #pragma once
 
 #include <cstddef>
@@ -35,12 +35,13 @@ struct Driver {
     /// Of 13.0, and of 12.8, which also says which copy it refused.
     CUresult (*copy_batch)(CUdeviceptr *dst, CUdeviceptr *src, size_t *bytes, size_t count, BatchAttributes *attributes,
                            size_t *attribute_from, size_t num_attributes, CUstream stream);
-    CUresult (*copy_batch_12)(CUdeviceptr *dst, CUdeviceptr *src, size_t *bytes, size_t count, BatchAttributes *attributes,
-                              size_t *attribute_from, size_t num_attributes, size_t *failed, CUstream stream);
+    CUresult (*copy_batch_12)(CUdeviceptr *dst, CUdeviceptr *src, size_t *bytes, size_t count,
+                              BatchAttributes *attributes, size_t *attribute_from, size_t num_attributes,
+                              size_t *failed, CUstream stream);
 
     bool has_contexts() const {
-        return device_get != nullptr && device_attribute != nullptr && retain_primary != nullptr && release_primary != nullptr &&
-               push != nullptr && pop != nullptr;
+        return device_get != nullptr && device_attribute != nullptr && retain_primary != nullptr &&
+               release_primary != nullptr && push != nullptr && pop != nullptr;
     }
 };
 

@@ -23,7 +23,9 @@ using Work = void (*)(const void *params, const Grid &grid);
 
 template <class Body> struct EmulatedOf {
     static Work value() {
-        return [](const void *params, const Grid &grid) { Body::work(*static_cast<const typename Body::Params *>(params), grid); };
+        return [](const void *params, const Grid &grid) {
+            Body::work(*static_cast<const typename Body::Params *>(params), grid);
+        };
     }
 };
 
@@ -123,8 +125,8 @@ pkv_status emulated_gather(const pkv_device_gather *gather, emulated_grid grid) 
     return emulate(grid, [&](Runner &runner, const Why &why) { return plan_gather(*gather, runner, why); });
 }
 
-pkv_status emulated_copy_pages(const pkv_device_layer *layers, uint32_t num_layers, uint64_t num_pages, const int32_t *src,
-                               const int32_t *dst, const uint32_t *tokens, emulated_grid grid) {
+pkv_status emulated_copy_pages(const pkv_device_layer *layers, uint32_t num_layers, uint64_t num_pages,
+                               const int32_t *src, const int32_t *dst, const uint32_t *tokens, emulated_grid grid) {
     return emulated_copy_between(layers, layers, num_layers, num_pages, src, dst, tokens, grid);
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels on the host: the very bodies that run on a device, one thread after another, over a grid of any shape, after the
- * very same checks and choices. Memory is the host's own. For tests, and for devices made of host memory.
+/* The kernels on the host: the very bodies that run on a device, one thread after another, over a grid of any shape,
+ * after the very same checks and choices. Memory is the host's own. For tests, and for devices made of host memory.
  *
- * Each function takes what the table's takes, does the work before it returns, and gives the same statuses; emulated_why() says
- * why the last one of this thread failed. From any thread. */
+ * Each function takes what the table's takes, does the work before it returns, and gives the same statuses;
+ * emulated_why() says why the last one of this thread failed. From any thread. */
 #pragma once
 
 #include "tensor/device_table.h"
@@ -20,8 +20,8 @@ typedef struct emulated_grid {
 
 pkv_status emulated_write(const pkv_device_write *write, emulated_grid grid);
 pkv_status emulated_gather(const pkv_device_gather *gather, emulated_grid grid);
-pkv_status emulated_copy_pages(const pkv_device_layer *layers, uint32_t num_layers, uint64_t num_pages, const int32_t *src,
-                               const int32_t *dst, const uint32_t *tokens, emulated_grid grid);
+pkv_status emulated_copy_pages(const pkv_device_layer *layers, uint32_t num_layers, uint64_t num_pages,
+                               const int32_t *src, const int32_t *dst, const uint32_t *tokens, emulated_grid grid);
 pkv_status emulated_copy_between(const pkv_device_layer *from, const pkv_device_layer *to, uint32_t num_layers,
                                  uint64_t num_pages, const int32_t *src, const int32_t *dst, const uint32_t *tokens,
                                  emulated_grid grid);
@@ -32,13 +32,15 @@ pkv_status emulated_unpack(const pkv_device_layer *layers, uint32_t num_layers, 
 
 const char *emulated_why(void);
 
-/* Host arrays of this thread's last call that did not fit into parameters: bytes. A captured launch could not have them. */
+/* Host arrays of this thread's last call that did not fit into parameters: bytes. A captured launch could not have
+ * them. */
 uint64_t emulated_staged_bytes(void);
-/* Launches of this thread's last call, and the bytes of the narrowest access of any of them, of the longer side where they
- * convert. */
+/* Launches of this thread's last call, and the bytes of the narrowest access of any of them, of the longer side
+ * where they convert. */
 uint32_t emulated_launches(void);
 uint32_t emulated_unit(void);
-/* Accesses so far that a device would have refused, of all threads: at addresses that are no multiples of their bytes. */
+/* Accesses so far that a device would have refused, of all threads: at addresses that are no multiples of their
+ * bytes. */
 uint64_t emulated_misaligned(void);
 
 #ifdef __cplusplus

@@ -49,7 +49,8 @@ pkv_status check(cudaError_t error, const char *what, const Why &why) {
 pkv_status check_driver(CUresult error, const char *what, const Why &why) {
     if (error == CUDA_SUCCESS) return PKV_OK;
     const char *name = nullptr;
-    if (driver().error_name == nullptr || driver().error_name(error, &name) != CUDA_SUCCESS || name == nullptr) name = "unknown";
+    if (driver().error_name == nullptr || driver().error_name(error, &name) != CUDA_SUCCESS || name == nullptr)
+        name = "unknown";
     // The runtime's errors have the driver's numbers.
     return why.fail(status_of(static_cast<cudaError_t>(error)), "%s: %s (%d)", what, name, static_cast<int>(error));
 }

@@ -13,8 +13,8 @@ namespace pkv::cuda {
 pkv_status check(cudaError_t error, const char *what, const Why &why);
 pkv_status check_driver(CUresult error, const char *what, const Why &why);
 
-/// The runtime keeps the last error of a thread until somebody asks for it. Inside the plug-in errors are taken from what calls
-/// return; this takes those away again that they left, and none that was there before.
+/// The runtime keeps the last error of a thread until somebody asks for it. Inside the plug-in errors are taken from
+/// what calls return; this takes those away again that they left, and none that was there before.
 class Unnoticed {
   public:
     Unnoticed() : before_(cudaPeekAtLastError()) {}
@@ -28,9 +28,9 @@ class Unnoticed {
     cudaError_t before_;
 };
 
-/// A device's context is this thread's for a while, whatever was before, and calls are allowed that somebody's capture of another
-/// stream would forbid (allocations, queries of events). Pushed and popped, not set: setting the device back would make a context
-/// on one that the thread has never used.
+/// A device's context is this thread's for a while, whatever was before, and calls are allowed that somebody's capture
+/// of another stream would forbid (allocations, queries of events). Pushed and popped, not set: setting the device back
+/// would make a context on one that the thread has never used.
 class Scope {
   public:
     explicit Scope(CUcontext context) : pushed_(driver().push(context) == CUDA_SUCCESS) {

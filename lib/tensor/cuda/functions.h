@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of the table, by what they are about: memory.cpp, streams.cpp, transfers.cpp. device_table.h says what each does.
+// The functions of the table, by what they are about: memory.cpp, streams.cpp, transfers.cpp. device_table.h says what
+// each does.
 #pragma once
 
 #include "tensor/cuda/device.h"

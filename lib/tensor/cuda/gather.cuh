@@ -93,7 +93,8 @@ template <int bytes> PKV_HD void gather_body(const GatherParams &p, const Grid &
         unsigned char *const dst = tile.plane.flat + tile.row * side.tile.dst_token;
         if (tile.valid != 0) move_tile<bytes>(side.tile, tile.src, dst, tile.valid, team.lane, team.lanes);
         if (tile.valid < tile.tokens) {
-            zero_tile<bytes>(side.tile, dst + tile.valid * side.tile.dst_token, tile.tokens - tile.valid, team.lane, team.lanes);
+            zero_tile<bytes>(side.tile, dst + tile.valid * side.tile.dst_token, tile.tokens - tile.valid, team.lane,
+                             team.lanes);
         }
     }
 }
@@ -116,7 +117,8 @@ template <int from, int to, int count> PKV_HD void gather_converted_body(const G
                 float scale = 1.0f;
                 if constexpr (is_byte(from)) {
                     if (p.scales.kind != PKV_SCALES_NONE) {
-                        scale = float_of(load<4>(scale_at(p.scales, tile.plane.scales, tile.page, tile.token + token, head)).x);
+                        scale = float_of(
+                            load<4>(scale_at(p.scales, tile.plane.scales, tile.page, tile.token + token, head)).x);
                     }
                 }
                 const uint64_t element = static_cast<uint64_t>(unit) * count;
@@ -125,8 +127,8 @@ template <int from, int to, int count> PKV_HD void gather_converted_body(const G
             }
         }
         if (tile.valid < tile.tokens) {
-            zero_tile<count * element_bytes(to)>(side.tile, dst + tile.valid * side.tile.dst_token, tile.tokens - tile.valid,
-                                                 team.lane, team.lanes);
+            zero_tile<count * element_bytes(to)>(side.tile, dst + tile.valid * side.tile.dst_token,
+                                                 tile.tokens - tile.valid, team.lane, team.lanes);
         }
     }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels' bodies stand on. A body is one thread's part of the work, an inline function for the device and for the host:
-// there it is run over a grid of any shape (emulated.h), and compared with the host back end. So it knows where it stands from a
-// Grid alone, talks to other threads through max_of_team() alone, and touches memory through load() and store() alone.
+// What the kernels' bodies stand on. A body is one thread's part of the work, an inline function for the device and for
+// the host: there it is run over a grid of any shape (emulated.h), and compared with the host back end. So it knows
+// where it stands from a Grid alone, talks to other threads through max_of_team() alone, and touches memory through
+// load() and store() alone.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,8 @@ struct Grid {
     uint32_t thread;
 };
 
-/// A team: the `lanes` neighbouring threads of a block that share one item; 2^lanes_log2. Threads of a block that are too few for
-/// another team have no items.
+/// A team: the `lanes` neighbouring threads of a block that share one item; 2^lanes_log2. Threads of a block that are
+/// too few for another team have no items.
 struct Team {
     uint64_t first; ///< item
     uint64_t step;  ///< from item to item
@@ -45,7 +46,8 @@ struct Team {
 template <class Partial> PKV_HD uint32_t max_of_team(uint32_t lane, uint32_t lanes, const Partial &partial) {
 #if defined(__CUDA_ARCH__)
     uint32_t most = partial(lane);
-    const uint32_t mask = lanes == 32 ? ~uint32_t{0} : ((uint32_t{1} << lanes) - 1) << ((threadIdx.x & 31) & ~(lanes - 1));
+    const uint32_t mask =
+        lanes == 32 ? ~uint32_t{0} : ((uint32_t{1} << lanes) - 1) << ((threadIdx.x & 31) & ~(lanes - 1));
     for (uint32_t apart = lanes / 2; apart > 0; apart /= 2) {
         const uint32_t other = __shfl_xor_sync(mask, most, apart);
         most = other > most ? other : most;
@@ -62,7 +64,7 @@ template <class Partial> PKV_HD uint32_t max_of_team(uint32_t lane, uint32_t lan
 #endif
 }
 
-// ---- division by what a launch does not change ------------------------------------------------------------------------
+// ---- division by what a launch does not change ----------------------------------------------------------------------
 
 PKV_HD uint64_t multiply_high(uint64_t a, uint64_t b) {
 #if defined(__CUDA_ARCH__)
@@ -101,25 +103,15 @@ using Divider32 = Divider<uint32_t>;
 PKV_HD Divider64 divider64(uint64_t by) { return {by, UINT64_MAX / by}; }
 PKV_HD Divider32 divider32(uint32_t by) { return {by, UINT32_MAX / by}; }
 
-// ---- memory -----------------------------------------------------------------------------------------------------------
+// ---- memory ---------------------------------------------------------------------------------------------------------
 
 /// What one access moves: `bytes` bytes at an address that is a multiple of them.
 template <int bytes> struct Unit;
-template <> struct alignas(16) Unit<16> {
-    uint32_t x, y, z, w;
-};
-template <> struct alignas(8) Unit<8> {
-    uint32_t x, y;
-};
-template <> struct Unit<4> {
-    uint32_t x;
-};
-template <> struct Unit<2> {
-    uint16_t x;
-};
-template <> struct Unit<1> {
-    uint8_t x;
-};
+template <> struct alignas(16) Unit<16> { uint32_t x, y, z, w; };
+template <> struct alignas(8) Unit<8> { uint32_t x, y; };
+template <> struct Unit<4> { uint32_t x; };
+template <> struct Unit<2> { uint16_t x; };
+template <> struct Unit<1> { uint8_t x; };
 
 #if !defined(__CUDA_ARCH__)
 /// An address that the device would not take: counted, and read or written all the same (emulated.cpp).
@@ -152,7 +144,8 @@ template <int bytes> PKV_HD void store(void *address, const Unit<bytes> &unit) {
 template <int bytes> PKV_HD Unit<bytes> load_any(const void *address) {
     if (reinterpret_cast<uintptr_t>(address) % bytes == 0) return load<bytes>(address);
     uint32_t value = 0;
-    for (int i = 0; i < bytes; ++i) value |= static_cast<uint32_t>(load<1>(static_cast<const uint8_t *>(address) + i).x) << (8 * i);
+    for (int i = 0; i < bytes; ++i)
+        value |= static_cast<uint32_t>(load<1>(static_cast<const uint8_t *>(address) + i).x) << (8 * i);
     Unit<bytes> unit;
     memcpy(&unit, &value, bytes);
     return unit;
@@ -162,7 +155,8 @@ template <int bytes> PKV_HD void store_any(void *address, const Unit<bytes> &uni
     if (reinterpret_cast<uintptr_t>(address) % bytes == 0) return store<bytes>(address, unit);
     uint32_t value = 0;
     memcpy(&value, &unit, bytes);
-    for (int i = 0; i < bytes; ++i) store<1>(static_cast<uint8_t *>(address) + i, Unit<1>{static_cast<uint8_t>(value >> (8 * i))});
+    for (int i = 0; i < bytes; ++i)
+        store<1>(static_cast<uint8_t *>(address) + i, Unit<1>{static_cast<uint8_t>(value >> (8 * i))});
 }
 
 /// Units that a thread has under way at a time.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every instance of the bodies, for those that make something of each: the kernels of the device, and the emulated ones.
+// Every instance of the bodies, for those that make something of each: the kernels of the device, and the emulated
+// ones.
 #pragma once
 
 #include "tensor/cuda/copy.cuh"
@@ -75,7 +76,8 @@ template <template <class> class Make, class Value> Value writing(const Kernel &
     switch (kernel.from) {
     case PKV_DTYPE_F32: return converting_from<Make, WriteConvertedOf, Value, PKV_DTYPE_F32>(kernel.to, kernel.vector);
     case PKV_DTYPE_F16: return converting_from<Make, WriteConvertedOf, Value, PKV_DTYPE_F16>(kernel.to, kernel.vector);
-    case PKV_DTYPE_BF16: return converting_from<Make, WriteConvertedOf, Value, PKV_DTYPE_BF16>(kernel.to, kernel.vector);
+    case PKV_DTYPE_BF16:
+        return converting_from<Make, WriteConvertedOf, Value, PKV_DTYPE_BF16>(kernel.to, kernel.vector);
     default: return Value{};
     }
 }

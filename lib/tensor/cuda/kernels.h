@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the device: every body's instances, each as what cudaLaunchKernel takes. They are compiled in three parts, which
-// share nothing.
+// The kernels of the device: every body's instances, each as what cudaLaunchKernel takes. They are compiled in three
+// parts, which share nothing.
 #pragma once
 
 #include "tensor/cuda/kernel.h"

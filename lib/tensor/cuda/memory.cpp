@@ -69,16 +69,20 @@ void unpin(pkv_device_context *context, void *address) {
     });
 }
 
-pkv_status address_kind(pkv_device_context *context, const void *address, int32_t *kind, char *text, size_t text_bytes) {
+pkv_status address_kind(pkv_device_context *context, const void *address, int32_t *kind, char *text,
+                        size_t text_bytes) {
     const Why why(text, text_bytes);
     if (kind == nullptr) return why.fail(PKV_ERR_INVALID, "kind is NULL");
     return in_context(context, why, [&]() -> pkv_status {
         cudaPointerAttributes attributes{};
-        if (const pkv_status status = check(cudaPointerGetAttributes(&attributes, address), "an address", why); status != PKV_OK)
+        if (const pkv_status status = check(cudaPointerGetAttributes(&attributes, address), "an address", why);
+            status != PKV_OK)
             return status;
         switch (attributes.type) {
         case cudaMemoryTypeHost: *kind = PKV_ADDRESS_PINNED; break;
-        case cudaMemoryTypeDevice: *kind = attributes.device == context->index ? PKV_ADDRESS_DEVICE : PKV_ADDRESS_OTHER; break;
+        case cudaMemoryTypeDevice:
+            *kind = attributes.device == context->index ? PKV_ADDRESS_DEVICE : PKV_ADDRESS_OTHER;
+            break;
         case cudaMemoryTypeManaged: *kind = PKV_ADDRESS_MANAGED; break;
         default: *kind = PKV_ADDRESS_HOST; break;
         }

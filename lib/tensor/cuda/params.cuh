@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels' parameters, plain and whole: what a launch needs to know travels in them, down to the bases of the layers and,
-// where they are few, the slots and pages. plan.h fills them.
+// The kernels' parameters, plain and whole: what a launch needs to know travels in them, down to the bases of the
+// layers and, where they are few, the slots and pages. plan.h fills them.
 #pragma once
 
 #include "tensor/cuda/grid.cuh"
@@ -48,7 +48,7 @@ struct ScaleShape {
     uint64_t page_stride; ///< bytes, PKV_SCALES_TOKEN_HEAD
 };
 
-// ---- write ------------------------------------------------------------------------------------------------------------
+// ---- write ----------------------------------------------------------------------------------------------------------
 
 /// K or V of all layers. A run is what one team writes: a row, or a token's rows of all heads where they have no gaps.
 struct WriteSide {
@@ -74,14 +74,14 @@ struct WriteParams {
     Inline rest;
 };
 
-// ---- tiles: a few tokens of a page, all heads -------------------------------------------------------------------------
+// ---- tiles: a few tokens of a page, all heads -----------------------------------------------------------------------
 
 /// How the rows of a tile lie on both sides. A run is a row, or a token's rows of all heads.
 struct TileShape {
     uint64_t src_token, src_head; ///< bytes
     uint64_t dst_token, dst_head;
-    Divider32 units; ///< of a run
-    Divider32 runs;  ///< of a token
+    Divider32 units;        ///< of a run
+    Divider32 runs;         ///< of a token
     uint32_t one_run;       ///< the whole tile has no gaps on either side
     uint32_t tokens_inside; ///< the inner loop goes over the tokens
 };
@@ -93,7 +93,7 @@ struct Cut {
     Divider64 of_page; ///< tiles of a page
 };
 
-// ---- gather -----------------------------------------------------------------------------------------------------------
+// ---- gather ---------------------------------------------------------------------------------------------------------
 
 // Arrays that are given.
 inline constexpr uint32_t has_indptr = 1, has_first = 2, has_counts = 4, has_out_first = 8, has_tiles = 16;
@@ -111,8 +111,8 @@ struct GatherParams {
     Divider64 tiles;     ///< of a sequence at most, or, with tile_first, of all
     Divider64 sequences; ///< not with tile_first
     Divider64 page_tokens;
-    uint64_t num_pages;  ///< of the pool
-    uint64_t entries;    ///< of `pages`
+    uint64_t num_pages; ///< of the pool
+    uint64_t entries;   ///< of `pages`
     uint64_t pages_stride;
     uint64_t max_count;
     uint64_t padded;
@@ -128,7 +128,7 @@ struct GatherParams {
     Inline rest;
 };
 
-// ---- pages ------------------------------------------------------------------------------------------------------------
+// ---- pages ----------------------------------------------------------------------------------------------------------
 
 struct CopySide {
     uint64_t items; ///< planes * pairs * tiles of a page
@@ -147,7 +147,7 @@ struct CopyParams {
     Inline rest;
 };
 
-// ---- slices -----------------------------------------------------------------------------------------------------------
+// ---- slices ---------------------------------------------------------------------------------------------------------
 
 struct SliceEntry {
     unsigned char *bytes;

@@ -8,6 +8,19 @@
 
 namespace pkv::cuda {
 
+pkv_status Deferred::run(const Kernel &kernel, const void *params, size_t params_bytes, uint64_t blocks, const Why &) {
+    const auto *const bytes = static_cast<const std::byte *>(params);
+    launches_.push_back({kernel, blocks, std::vector<std::byte>(bytes, bytes + params_bytes)});
+    return PKV_OK;
+}
+
+pkv_status Deferred::finish(pkv_status plan, const Why &why) {
+    for (const Launch &launch : launches_)
+        if (plan == PKV_OK)
+            plan = runner_.run(launch.kernel, launch.params.data(), launch.params.size(), launch.blocks, why);
+    return plan;
+}
+
 uint64_t HostArrays::add(const void *bytes, uint64_t count) {
     const uint64_t begin = (bytes_.size() + 15) / 16 * 16;
     bytes_.resize(begin + count);
@@ -44,7 +57,8 @@ uint64_t element_size(int32_t dtype) {
 }
 
 bool converts(int32_t stored, int32_t flat) {
-    return stored != flat && flat >= PKV_DTYPE_F32 && flat <= PKV_DTYPE_BF16 && stored >= PKV_DTYPE_F32 && stored <= PKV_DTYPE_I8;
+    return stored != flat && flat >= PKV_DTYPE_F32 && flat <= PKV_DTYPE_BF16 && stored >= PKV_DTYPE_F32 &&
+           stored <= PKV_DTYPE_I8;
 }
 
 uint64_t product_of(uint64_t a, uint64_t b, uint64_t c) {
@@ -70,14 +84,17 @@ pkv_status check_layer(const pkv_device_layer &layer, uint32_t number, const Why
         const char *const name = side == &layer.k ? "k" : "v";
         if (side->base == nullptr) return why.fail(PKV_ERR_INVALID, "layer %u: %s has no address", number, name);
         if (side->row_bytes % element_size(layer.dtype) != 0)
-            return why.fail(PKV_ERR_INVALID, "layer %u: rows of %" PRIu64 " bytes of %s are no whole elements of dtype %d", number,
+            return why.fail(PKV_ERR_INVALID,
+                            "layer %u: rows of %" PRIu64 " bytes of %s are no whole elements of dtype %d", number,
                             side->row_bytes, name, layer.dtype);
         if (product_of(side->row_bytes, layer.heads) > INT32_MAX)
-            return why.fail(PKV_ERR_LIMIT, "layer %u: a token has %u rows of %" PRIu64 " bytes in %s", number, layer.heads,
-                            side->row_bytes, name);
+            return why.fail(PKV_ERR_LIMIT, "layer %u: a token has %u rows of %" PRIu64 " bytes in %s", number,
+                            layer.heads, side->row_bytes, name);
         if (layer.scales != PKV_SCALES_NONE &&
-            (side->scales == nullptr || (reinterpret_cast<uintptr_t>(side->scales) | layer.scale_page_stride) % sizeof(float) != 0))
-            return why.fail(PKV_ERR_INVALID, "layer %u: the scales of %s have no address, or one that is no float's", number, name);
+            (side->scales == nullptr ||
+             (reinterpret_cast<uintptr_t>(side->scales) | layer.scale_page_stride) % sizeof(float) != 0))
+            return why.fail(PKV_ERR_INVALID, "layer %u: the scales of %s have no address, or one that is no float's",
+                            number, name);
     }
     return PKV_OK;
 }
@@ -96,14 +113,16 @@ uint32_t log2_down(uint64_t n) { return static_cast<uint32_t>(std::bit_width(n))
 
 bool same_shape(const pkv_device_layer &a, const pkv_device_layer &b) {
     return same_side(a.k, b.k) && same_side(a.v, b.v) && a.page_tokens == b.page_tokens && a.heads == b.heads &&
-           a.dtype == b.dtype && a.scales == b.scales && a.scale_page_stride == b.scale_page_stride && a.num_pages == b.num_pages;
+           a.dtype == b.dtype && a.scales == b.scales && a.scale_page_stride == b.scale_page_stride &&
+           a.num_pages == b.num_pages;
 }
 
 uint32_t team_lanes_log2(uint64_t units, uint64_t runs, uint32_t most, const Runner &runner, uint64_t blocks_at_once) {
     const uint32_t limit = log2_down(std::min<uint64_t>(most, runner.threads()));
     const uint32_t one_each = log2_up(units);
     // Little work: the time is that of one access after another, so that each thread should have one.
-    if (product_of(runs, uint64_t{1} << one_each) <= product_of(blocks_at_once, runner.threads())) return std::min(one_each, limit);
+    if (product_of(runs, uint64_t{1} << one_each) <= product_of(blocks_at_once, runner.threads()))
+        return std::min(one_each, limit);
     // Much work: each thread has several under way, and a warp's accesses are still neighbours.
     const uint32_t batch = log2_up((units + batch_units - 1) / batch_units);
     const uint32_t neighbours = std::min(one_each, uint32_t{3});
@@ -115,7 +134,8 @@ Tiling tile_pages(uint32_t page_tokens, uint64_t units, uint64_t pages, const Ru
     const uint64_t total = product_of(product_of(page_tokens, units), pages);
     const bool little = total <= product_of(blocks_at_once, threads, batch_units);
     // A block's worth of batches; of little work, an equal part for each block.
-    const uint64_t wanted = little ? std::max<uint64_t>(total / std::max<uint64_t>(blocks_at_once, 1), 1) : threads * batch_units;
+    const uint64_t wanted =
+        little ? std::max<uint64_t>(total / std::max<uint64_t>(blocks_at_once, 1), 1) : threads * batch_units;
     uint64_t tokens = std::clamp<uint64_t>(wanted / std::max<uint64_t>(units, 1), 1, page_tokens);
     const uint64_t limit = std::max<uint64_t>(INT32_MAX / std::max<uint64_t>(units, 1), 1);
     tokens = std::min(tokens, limit);
@@ -130,7 +150,8 @@ Tiling tile_pages(uint32_t page_tokens, uint64_t units, uint64_t pages, const Ru
 }
 
 bool heads_merge(const TileSides &sides) {
-    return sides.heads == 1 || (!sides.keep_heads && sides.src_head == sides.src_run && sides.dst_head == sides.dst_run);
+    return sides.heads == 1 ||
+           (!sides.keep_heads && sides.src_head == sides.src_run && sides.dst_head == sides.dst_run);
 }
 
 TileShape tile_shape(const TileSides &sides, uint32_t unit) {
@@ -153,7 +174,8 @@ pkv_status launch(Runner &runner, const Kernel &kernel, const void *params, size
                   uint32_t lanes_log2, uint32_t max_blocks, const Why &why) {
     if (items == 0) return PKV_OK;
     const uint64_t teams = std::max<uint64_t>(runner.threads() >> lanes_log2, 1);
-    uint64_t blocks = std::min(items / teams + (items % teams != 0 ? 1 : 0), std::max<uint64_t>(runner.blocks_at_once(kernel), 1));
+    uint64_t blocks =
+        std::min(items / teams + (items % teams != 0 ? 1 : 0), std::max<uint64_t>(runner.blocks_at_once(kernel), 1));
     if (max_blocks != 0) blocks = std::min<uint64_t>(blocks, max_blocks);
     return runner.run(kernel, params, params_bytes, blocks, why);
 }

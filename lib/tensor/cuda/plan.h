@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From what the table is asked for to launches: arguments are checked, layers of one shape go into one launch, the access width
-// and the share of each team are chosen. Nothing here knows CUDA: a Runner launches, on a device or on an emulated grid.
+// From what the table is asked for to launches: arguments are checked, layers of one shape go into one launch, the
+// access width and the share of each team are chosen. Nothing here knows CUDA: a Runner launches, on a device or on an
+// emulated grid.
 //
 // plan_write.cpp, plan_gather.cpp, plan_copy.cpp (pages and slices); plan.cpp: what they share.
 #pragma once
@@ -26,7 +27,34 @@ class Runner {
     virtual uint64_t blocks_at_once(const Kernel &kernel) const = 0; ///< that the whole device runs
     /// Copies bytes to where the next launches can read them.
     virtual pkv_status stage(const void *bytes, uint64_t count, const std::byte *&address, const Why &why) = 0;
-    virtual pkv_status run(const Kernel &kernel, const void *params, size_t params_bytes, uint64_t blocks, const Why &why) = 0;
+    virtual pkv_status run(const Kernel &kernel, const void *params, size_t params_bytes, uint64_t blocks,
+                           const Why &why) = 0;
+};
+
+/// Keeps launches until all is known to be well: a call whose arrays cannot be staged has launched nothing.
+class Deferred final : public Runner {
+  public:
+    explicit Deferred(Runner &runner) : runner_(runner) {}
+
+    uint32_t threads() const override { return runner_.threads(); }
+    uint64_t blocks_at_once(const Kernel &kernel) const override { return runner_.blocks_at_once(kernel); }
+    pkv_status stage(const void *bytes, uint64_t count, const std::byte *&address, const Why &why) override {
+        return runner_.stage(bytes, count, address, why);
+    }
+    pkv_status run(const Kernel &kernel, const void *params, size_t params_bytes, uint64_t blocks,
+                   const Why &why) override;
+
+    /// The plan has come to this: launches, if that is PKV_OK.
+    pkv_status finish(pkv_status plan, const Why &why);
+
+  private:
+    struct Launch {
+        Kernel kernel;
+        uint64_t blocks;
+        std::vector<std::byte> params;
+    };
+    Runner &runner_;
+    std::vector<Launch> launches_;
 };
 
 pkv_status plan_write(const pkv_device_write &write, Runner &runner, const Why &why);
@@ -54,7 +82,7 @@ struct SliceList {
 };
 pkv_status plan_slices(const SliceList &list, bool pack, Runner &runner, const Why &why);
 
-// ---- what the plans share ---------------------------------------------------------------------------------------------
+// ---- what the plans share -------------------------------------------------------------------------------------------
 
 /// The largest power of two, up to 16, that divides all that was added.
 class Alignment {

@@ -37,10 +37,11 @@ bool has_row_scales(const pkv_device_layer *layers, uint32_t count) {
                        [](const pkv_device_layer &layer) { return layer.scales == PKV_SCALES_TOKEN_HEAD; });
 }
 
-// ---- pages ------------------------------------------------------------------------------------------------------------
+// ---- pages ----------------------------------------------------------------------------------------------------------
 
 pkv_status check(const PagePairs &pairs, const Why &why) {
-    if (pairs.from == nullptr || pairs.to == nullptr || pairs.src == nullptr || pairs.dst == nullptr || pairs.tokens == nullptr)
+    if (pairs.from == nullptr || pairs.to == nullptr || pairs.src == nullptr || pairs.dst == nullptr ||
+        pairs.tokens == nullptr)
         return why.fail(PKV_ERR_INVALID, "copy: layers, src, dst or tokens is NULL");
     for (uint32_t i = 0; i < pairs.num_layers; ++i) {
         const pkv_device_layer &from = pairs.from[i];
@@ -52,15 +53,18 @@ pkv_status check(const PagePairs &pairs, const Why &why) {
             return why.fail(PKV_ERR_INVALID,
                             "copy: layer %u has dtype %d, %u heads, %u tokens a page, rows of %" PRIu64 " and %" PRIu64
                             " bytes on one side, %d, %u, %u, %" PRIu64 " and %" PRIu64 " on the other",
-                            i, from.dtype, from.heads, from.page_tokens, from.k.row_bytes, from.v.row_bytes, to.dtype, to.heads,
-                            to.page_tokens, to.k.row_bytes, to.v.row_bytes);
+                            i, from.dtype, from.heads, from.page_tokens, from.k.row_bytes, from.v.row_bytes, to.dtype,
+                            to.heads, to.page_tokens, to.k.row_bytes, to.v.row_bytes);
         if ((from.scales == PKV_SCALES_TOKEN_HEAD) != (to.scales == PKV_SCALES_TOKEN_HEAD))
-            return why.fail(PKV_ERR_INVALID, "copy: layer %u has scales %d on one side, %d on the other", i, from.scales, to.scales);
+            return why.fail(PKV_ERR_INVALID, "copy: layer %u has scales %d on one side, %d on the other", i,
+                            from.scales, to.scales);
         for (uint64_t j = 0; j < pairs.num_pages; ++j) {
             if (pairs.src[j] < 0 || static_cast<uint64_t>(pairs.src[j]) >= from.num_pages || pairs.dst[j] < 0 ||
                 static_cast<uint64_t>(pairs.dst[j]) >= to.num_pages || pairs.tokens[j] > from.page_tokens)
-                return why.fail(PKV_ERR_INVALID, "copy: %u tokens of page %d of %" PRIu64 " to page %d of %" PRIu64 ", in pages of %u",
-                                pairs.tokens[j], pairs.src[j], from.num_pages, pairs.dst[j], to.num_pages, from.page_tokens);
+                return why.fail(PKV_ERR_INVALID,
+                                "copy: %u tokens of page %d of %" PRIu64 " to page %d of %" PRIu64 ", in pages of %u",
+                                pairs.tokens[j], pairs.src[j], from.num_pages, pairs.dst[j], to.num_pages,
+                                from.page_tokens);
             if (i > 0 && same_shape(from, pairs.from[i - 1]) && same_shape(to, pairs.to[i - 1])) break; // seen already
         }
     }
@@ -133,8 +137,9 @@ class CopyPlan {
             }
         }
         const Kernel kernel{Kernel::Op::copy, static_cast<uint8_t>(at.unit()), 0, 0, false};
-        const Tiling tiling = tile_pages(layer.page_tokens, token_bytes / kernel.unit, product_of(num_planes, pairs_.num_pages),
-                                         runner_, runner_.blocks_at_once(kernel));
+        const Tiling tiling =
+            tile_pages(layer.page_tokens, token_bytes / kernel.unit, product_of(num_planes, pairs_.num_pages), runner_,
+                       runner_.blocks_at_once(kernel));
         uint64_t items = 0;
         for (int number = 0; number < 2; ++number) {
             if (side_of(layer, number).row_bytes == 0) continue;
@@ -158,10 +163,11 @@ class CopyPlan {
     uint64_t src_ = 0, dst_ = 0, tokens_ = 0;
 };
 
-// ---- slices -----------------------------------------------------------------------------------------------------------
+// ---- slices ---------------------------------------------------------------------------------------------------------
 
 pkv_status check(const SliceList &list, const Why &why) {
-    if (list.layers == nullptr || list.slices == nullptr) return why.fail(PKV_ERR_INVALID, "slices: layers or slices is NULL");
+    if (list.layers == nullptr || list.slices == nullptr)
+        return why.fail(PKV_ERR_INVALID, "slices: layers or slices is NULL");
     for (uint32_t i = 0; i < list.num_layers; ++i)
         if (const pkv_status status = check_layer(list.layers[i], i, why); status != PKV_OK) return status;
     for (uint64_t i = 0; i < list.num_slices; ++i) {
@@ -170,8 +176,8 @@ pkv_status check(const SliceList &list, const Why &why) {
             return why.fail(PKV_ERR_INVALID, "slices[%" PRIu64 "]: layer %u of %u", i, slice.layer, list.num_layers);
         const pkv_device_layer &layer = list.layers[slice.layer];
         if (slice.page < 0 || static_cast<uint64_t>(slice.page) >= layer.num_pages || slice.tokens > layer.page_tokens)
-            return why.fail(PKV_ERR_INVALID, "slices[%" PRIu64 "]: %u tokens of page %d, in %" PRIu64 " pages of %u", i, slice.tokens,
-                            slice.page, layer.num_pages, layer.page_tokens);
+            return why.fail(PKV_ERR_INVALID, "slices[%" PRIu64 "]: %u tokens of page %d, in %" PRIu64 " pages of %u", i,
+                            slice.tokens, slice.page, layer.num_pages, layer.page_tokens);
         if (slice.layout != PKV_LAYOUT_NHD && slice.layout != PKV_LAYOUT_HND)
             return why.fail(PKV_ERR_INVALID, "slices[%" PRIu64 "]: layout %d is none of PKV_LAYOUT_*", i, slice.layout);
         if (slice.bytes == nullptr) return why.fail(PKV_ERR_INVALID, "slices[%" PRIu64 "]: bytes is NULL", i);
@@ -252,10 +258,9 @@ class SlicePlan {
                 const uint64_t token = by_token ? layer.heads * row : row;
                 const uint64_t head = by_token ? row : layer.page_tokens * row;
                 side.slice_token[layout] = token;
-                sides[number][layout] = pack_ ? TileSides{layer.heads, row,   row,  paged.token_stride, paged.head_stride,
-                                                          token,       head,  false}
-                                              : TileSides{layer.heads, row, row, token, head, paged.token_stride,
-                                                          paged.head_stride, false};
+                sides[number][layout] =
+                    pack_ ? TileSides{layer.heads, row, row, paged.token_stride, paged.head_stride, token, head, false}
+                          : TileSides{layer.heads, row, row, token, head, paged.token_stride, paged.head_stride, false};
             }
             for (uint32_t i = begin; i < end; ++i) {
                 planes.push_back({static_cast<unsigned char *>(side_of(layers[i], number).base), nullptr, nullptr});
@@ -263,8 +268,9 @@ class SlicePlan {
             }
         }
         const Kernel kernel{Kernel::Op::slices, static_cast<uint8_t>(at.unit()), 0, 0, false};
-        const Tiling tiling = tile_pages(layer.page_tokens, token_bytes / kernel.unit,
-                                         product_of(entries.size(), params.num_sides), runner_, runner_.blocks_at_once(kernel));
+        const Tiling tiling =
+            tile_pages(layer.page_tokens, token_bytes / kernel.unit, product_of(entries.size(), params.num_sides),
+                       runner_, runner_.blocks_at_once(kernel));
         for (int number = 0, side = 0; number < 2; ++number) {
             if (side_of(layer, number).row_bytes == 0) continue;
             for (int layout = 0; layout < 2; ++layout)
@@ -298,7 +304,8 @@ pkv_status plan_copy(const PagePairs &pairs, Runner &runner, const Why &why) {
 pkv_status plan_slices(const SliceList &list, bool pack, Runner &runner, const Why &why) {
     if (list.num_slices == 0) return PKV_OK;
     if (const pkv_status status = check(list, why); status != PKV_OK) return status;
-    return SlicePlan(list, pack, runner, why).run();
+    Deferred deferred(runner);
+    return deferred.finish(SlicePlan(list, pack, deferred, why).run(), why);
 }
 
 } // namespace pkv::cuda

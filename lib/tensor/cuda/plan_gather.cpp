@@ -12,7 +12,8 @@ namespace {
 
 class GatherPlan {
   public:
-    GatherPlan(const pkv_device_gather &gather, Runner &runner, const Why &why) : gather_(gather), runner_(runner), why_(why) {}
+    GatherPlan(const pkv_device_gather &gather, Runner &runner, const Why &why)
+        : gather_(gather), runner_(runner), why_(why) {}
 
     pkv_status run() {
         if (gather_.arrays_on_host != 0) {
@@ -57,7 +58,8 @@ class GatherPlan {
         return rows == 0 ? 0 : (begin + rows - 1) / page_tokens + 1;
     }
 
-    /// All layers of one shape: the access width and the tiles are chosen once, then launches take as many as they hold.
+    /// All layers of one shape: the access width and the tiles are chosen once, then launches take as many as they
+    /// hold.
     pkv_status run_layers(uint32_t begin, uint32_t end) {
         const pkv_device_layer &layer = gather_.layers[begin];
         const bool convert = layer.dtype != gather_.flat_dtype;
@@ -75,8 +77,8 @@ class GatherPlan {
             if (rows == nullptr) continue;
             const pkv_device_paged &paged = number == 0 ? layer.k : layer.v;
             const uint64_t row_elements = paged.row_bytes / stored_size;
-            sides[number] = {layer.heads,        paged.row_bytes,     row_elements * flat_size, paged.token_stride,
-                             paged.head_stride,  rows->token_stride,  rows->head_stride,        by_head};
+            sides[number] = {layer.heads,       paged.row_bytes,    row_elements * flat_size, paged.token_stride,
+                             paged.head_stride, rows->token_stride, rows->head_stride,        by_head};
             const bool merged = heads_merge(sides[number]);
             const uint64_t run = row_elements * (merged ? layer.heads : 1);
             elements |= run;
@@ -101,7 +103,8 @@ class GatherPlan {
         if (convert) {
             const uint64_t at_once = static_cast<uint64_t>(elements_at_once(layer.dtype, gather_.flat_dtype));
             kernel.from = static_cast<uint8_t>(layer.dtype), kernel.to = static_cast<uint8_t>(gather_.flat_dtype);
-            kernel.vector = elements % at_once == 0 && stored_at.unit() >= at_once * stored_size && flat_at.unit() >= at_once * flat_size;
+            kernel.vector = elements % at_once == 0 && stored_at.unit() >= at_once * stored_size &&
+                            flat_at.unit() >= at_once * flat_size;
             unit = (kernel.vector ? at_once : 1) * stored_size;
         } else {
             kernel.unit = static_cast<uint8_t>(std::min(stored_at.unit(), flat_at.unit()));
@@ -151,7 +154,8 @@ class GatherPlan {
             params.first_token = gather_.first_token;
             params.out_stride = gather_.padded != 0 ? gather_.padded : gather_.max_count;
             params.has = (gather_.indptr != nullptr ? has_indptr : 0) | (gather_.first != nullptr ? has_first : 0) |
-                         (gather_.counts != nullptr ? has_counts : 0) | (gather_.out_first != nullptr ? has_out_first : 0) |
+                         (gather_.counts != nullptr ? has_counts : 0) |
+                         (gather_.out_first != nullptr ? has_out_first : 0) |
                          (exact_ && gather_.num_sequences > 1 ? has_tiles : 0);
             params.sequences = exact_ ? divider64(1) : params.sequences;
             params.lanes_log2 = tiling.lanes_log2;
@@ -178,7 +182,8 @@ class GatherPlan {
         if (!exact_) return product_of(blocks_of(page_tokens - 1, most_rows(), page_tokens), cut.of_page.by);
         std::vector<uint64_t> before(gather_.num_sequences + 1);
         for (uint64_t i = 0; i < gather_.num_sequences; ++i) {
-            const uint64_t rows = std::max(gather_.counts != nullptr ? gather_.counts[i] : gather_.max_count, gather_.padded);
+            const uint64_t rows =
+                std::max(gather_.counts != nullptr ? gather_.counts[i] : gather_.max_count, gather_.padded);
             const uint64_t first = gather_.first != nullptr ? gather_.first[i] : gather_.first_token;
             before[i + 1] = before[i] + blocks_of(first % page_tokens, rows, page_tokens) * cut.of_page.by;
         }
@@ -196,19 +201,21 @@ class GatherPlan {
 
 pkv_status check(const pkv_device_gather &gather, const Why &why) {
     if (gather.struct_size < sizeof(pkv_device_gather))
-        return why.fail(PKV_ERR_INVALID, "gather: struct_size is %zu, not %zu", gather.struct_size, sizeof(pkv_device_gather));
+        return why.fail(PKV_ERR_INVALID, "gather: struct_size is %zu, not %zu", gather.struct_size,
+                        sizeof(pkv_device_gather));
     if (gather.num_layers == 0 || gather.num_sequences == 0) return PKV_OK;
     if (gather.layers == nullptr) return why.fail(PKV_ERR_INVALID, "gather: layers is NULL");
     if (gather.pages == nullptr && gather.num_pages != 0) return why.fail(PKV_ERR_INVALID, "gather: pages is NULL");
-    if (gather.num_sequences > uint64_t{1} << 32 || gather.max_count > uint64_t{1} << 40 || gather.padded > uint64_t{1} << 40)
+    if (gather.num_sequences > uint64_t{1} << 32 || gather.max_count > uint64_t{1} << 40 ||
+        gather.padded > uint64_t{1} << 40)
         return why.fail(PKV_ERR_LIMIT, "gather: %" PRIu64 " sequences of %" PRIu64 " tokens, padded to %" PRIu64,
                         gather.num_sequences, gather.max_count, gather.padded);
     for (uint32_t i = 0; i < gather.num_layers; ++i) {
         const pkv_device_layer &layer = gather.layers[i];
         if (const pkv_status status = check_layer(layer, i, why); status != PKV_OK) return status;
         if (layer.dtype != gather.flat_dtype && !converts(layer.dtype, gather.flat_dtype))
-            return why.fail(PKV_ERR_UNSUPPORTED, "gather: rows of dtype %d do not become dtype %d (layer %u)", layer.dtype,
-                            gather.flat_dtype, i);
+            return why.fail(PKV_ERR_UNSUPPORTED, "gather: rows of dtype %d do not become dtype %d (layer %u)",
+                            layer.dtype, gather.flat_dtype, i);
     }
     if (gather.arrays_on_host == 0 || gather.counts == nullptr) return PKV_OK;
     for (uint64_t i = 0; i < gather.num_sequences; ++i) {
@@ -223,8 +230,10 @@ pkv_status check(const pkv_device_gather &gather, const Why &why) {
 
 pkv_status plan_gather(const pkv_device_gather &gather, Runner &runner, const Why &why) {
     if (const pkv_status status = check(gather, why); status != PKV_OK) return status;
-    if (gather.num_layers == 0 || gather.num_sequences == 0 || (gather.max_count == 0 && gather.padded == 0)) return PKV_OK;
-    return GatherPlan(gather, runner, why).run();
+    if (gather.num_layers == 0 || gather.num_sequences == 0 || (gather.max_count == 0 && gather.padded == 0))
+        return PKV_OK;
+    Deferred deferred(runner);
+    return deferred.finish(GatherPlan(gather, deferred, why).run(), why);
 }
 
 } // namespace pkv::cuda

@@ -39,7 +39,8 @@ template <class Slot> uint64_t add_slots(HostArrays &arrays, const void *given, 
 
 class WritePlan {
   public:
-    WritePlan(const pkv_device_write &write, Runner &runner, const Why &why) : write_(write), runner_(runner), why_(why) {}
+    WritePlan(const pkv_device_write &write, Runner &runner, const Why &why)
+        : write_(write), runner_(runner), why_(why) {}
 
     pkv_status run() {
         if (write_.slots_on_host != 0) {
@@ -115,7 +116,8 @@ class WritePlan {
             for (uint32_t i = begin; i < end; ++i) {
                 const pkv_device_paged &at = number == 0 ? write_.layers[i].k : write_.layers[i].v;
                 const pkv_device_flat &from = *flat(number, i);
-                planes.push_back({static_cast<unsigned char *>(at.base), static_cast<unsigned char *>(from.base), at.scales});
+                planes.push_back(
+                    {static_cast<unsigned char *>(at.base), static_cast<unsigned char *>(from.base), at.scales});
                 stored_at.add(at.base);
                 flat_at.add(from.base);
             }
@@ -128,7 +130,8 @@ class WritePlan {
         if (convert) {
             const uint64_t at_once = static_cast<uint64_t>(elements_at_once(layer.dtype, write_.flat_dtype));
             kernel.from = static_cast<uint8_t>(write_.flat_dtype), kernel.to = static_cast<uint8_t>(layer.dtype);
-            kernel.vector = elements % at_once == 0 && stored_at.unit() >= at_once * stored_size && flat_at.unit() >= at_once * flat_size;
+            kernel.vector = elements % at_once == 0 && stored_at.unit() >= at_once * stored_size &&
+                            flat_at.unit() >= at_once * flat_size;
             if (kernel.vector) unit_elements = at_once;
         } else {
             kernel.unit = static_cast<uint8_t>(std::min(stored_at.unit(), flat_at.unit()));
@@ -161,9 +164,11 @@ class WritePlan {
 
 pkv_status check(const pkv_device_write &write, const Why &why) {
     if (write.struct_size < sizeof(pkv_device_write))
-        return why.fail(PKV_ERR_INVALID, "write: struct_size is %zu, not %zu", write.struct_size, sizeof(pkv_device_write));
+        return why.fail(PKV_ERR_INVALID, "write: struct_size is %zu, not %zu", write.struct_size,
+                        sizeof(pkv_device_write));
     if (write.num_layers == 0 || write.num_slots == 0) return PKV_OK;
-    if (write.layers == nullptr || write.slots == nullptr) return why.fail(PKV_ERR_INVALID, "write: layers or slots is NULL");
+    if (write.layers == nullptr || write.slots == nullptr)
+        return why.fail(PKV_ERR_INVALID, "write: layers or slots is NULL");
     if (write.slot_bytes != 4 && write.slot_bytes != 8)
         return why.fail(PKV_ERR_INVALID, "write: slot_bytes is %u, neither 4 nor 8", write.slot_bytes);
     if (write.num_slots > uint64_t{1} << 40)
@@ -172,10 +177,11 @@ pkv_status check(const pkv_device_write &write, const Why &why) {
         const pkv_device_layer &layer = write.layers[i];
         if (const pkv_status status = check_layer(layer, i, why); status != PKV_OK) return status;
         if (layer.dtype != write.flat_dtype && !converts(layer.dtype, write.flat_dtype))
-            return why.fail(PKV_ERR_UNSUPPORTED, "write: rows of dtype %d do not become dtype %d (layer %u)", write.flat_dtype,
-                            layer.dtype, i);
+            return why.fail(PKV_ERR_UNSUPPORTED, "write: rows of dtype %d do not become dtype %d (layer %u)",
+                            write.flat_dtype, layer.dtype, i);
         if (layer.dtype == write.flat_dtype && layer.scales == PKV_SCALES_TOKEN_HEAD)
-            return why.fail(PKV_ERR_UNSUPPORTED, "write: rows of dtype %d come without the scales that are kept for each (layer %u)",
+            return why.fail(PKV_ERR_UNSUPPORTED,
+                            "write: rows of dtype %d come without the scales that are kept for each (layer %u)",
                             write.flat_dtype, i);
     }
     return PKV_OK;

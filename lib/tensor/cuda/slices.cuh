@@ -25,11 +25,12 @@ template <int bytes> PKV_HD void slices_body(const SliceParams &p, const Grid &g
         unsigned char *const in_slice = slice.bytes + side.offset + begin * side.slice_token[slice.layout];
         const uint32_t tokens = static_cast<uint32_t>(stop - begin);
         if (tokens != 0) {
-            move_tile<bytes>(tile, p.pack != 0 ? in_page : in_slice, p.pack != 0 ? in_slice : in_page, tokens, team.lane,
-                             team.lanes);
+            move_tile<bytes>(tile, p.pack != 0 ? in_page : in_slice, p.pack != 0 ? in_slice : in_page, tokens,
+                             team.lane, team.lanes);
         }
         if (p.pack != 0 && stop < end) {
-            zero_tile<bytes>(tile, in_slice + tokens * tile.dst_token, static_cast<uint32_t>(end - stop), team.lane, team.lanes);
+            zero_tile<bytes>(tile, in_slice + tokens * tile.dst_token, static_cast<uint32_t>(end - stop), team.lane,
+                             team.lanes);
         }
     }
 }

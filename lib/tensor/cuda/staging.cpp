@@ -15,8 +15,10 @@ constexpr int prepared = 4;
 pkv_status Staging::make(uint64_t bytes, Piece *&piece, const Why &why) {
     bytes = bytes <= least_bytes ? least_bytes : std::bit_ceil(bytes);
     if (bytes > most_bytes - total_)
-        return why.fail(PKV_ERR_AGAIN, "host arrays of %" PRIu64 " bytes: the device still reads those of earlier calls, %" PRIu64
-                        " bytes at most at a time", bytes, most_bytes);
+        return why.fail(PKV_ERR_AGAIN,
+                        "host arrays of %" PRIu64 " bytes: the device still reads those of earlier calls, %" PRIu64
+                        " bytes at most at a time",
+                        bytes, most_bytes);
     auto made = std::make_unique<Piece>();
     pkv_status status = check(cudaHostAlloc(&made->host, bytes, cudaHostAllocDefault), "pinned memory for arrays", why);
     if (status == PKV_OK) status = check(cudaMalloc(&made->device, bytes), "device memory for arrays", why);
@@ -35,7 +37,8 @@ pkv_status Staging::make(uint64_t bytes, Piece *&piece, const Why &why) {
 }
 
 pkv_status Staging::take(uint64_t bytes, Piece *&piece, const Why &why) {
-    if (bytes > most_bytes) return why.fail(PKV_ERR_LIMIT, "host arrays of %" PRIu64 " bytes, above %" PRIu64, bytes, most_bytes);
+    if (bytes > most_bytes)
+        return why.fail(PKV_ERR_LIMIT, "host arrays of %" PRIu64 " bytes, above %" PRIu64, bytes, most_bytes);
     const std::lock_guard lock(mutex_);
     Piece *best = nullptr;
     for (const auto &one : pieces_) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays of a call's on their way to the device: pinned memory that they are copied to before the call returns, and memory of the
-// device where its kernels read them. A piece is used again when the work behind it has passed.
+// Arrays of a call's on their way to the device: pinned memory that they are copied to before the call returns, and
+// memory of the device where its kernels read them. A piece is used again when the work behind it has passed.
 #pragma once
 
 #include "tensor/cuda/errors.h"
@@ -28,7 +28,8 @@ class Staging {
 
     /// A piece for `bytes` bytes that nothing reads any more.
     pkv_status take(uint64_t bytes, Piece *&piece, const Why &why);
-    /// Its readers are in `stream`, up to here. Failure: whether they have passed cannot be told, and the piece is not used again.
+    /// Its readers are in `stream`, up to here. Failure: whether they have passed cannot be told, and the piece is not
+    /// used again.
     pkv_status give_back(Piece *piece, cudaStream_t stream, const Why &why);
     /// Makes a few pieces, so that the first calls need not.
     pkv_status prepare(const Why &why);

@@ -20,10 +20,12 @@ pkv_status make_stream(pkv_device_context *context, int32_t urgent, void **strea
     return in_context(context, why, [&]() -> pkv_status {
         int least = 0;
         int greatest = 0;
-        if (const pkv_status status = check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "a stream", why); status != PKV_OK)
+        if (const pkv_status status = check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "a stream", why);
+            status != PKV_OK)
             return status;
         cudaStream_t made = nullptr;
-        const cudaError_t error = cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, urgent != 0 ? greatest : least);
+        const cudaError_t error =
+            cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, urgent != 0 ? greatest : least);
         if (const pkv_status status = check(error, "a stream", why); status != PKV_OK) return status;
         try {
             context->add_stream(made);
@@ -58,7 +60,8 @@ pkv_status capturing(pkv_device_context *context, void *stream, int32_t *capturi
 
 pkv_status wait_stream(pkv_device_context *context, void *stream, char *text, size_t text_bytes) {
     const Why why(text, text_bytes);
-    return in_context(context, why, [&] { return check(cudaStreamSynchronize(stream_of(stream)), "a wait for the stream", why); });
+    return in_context(context, why,
+                      [&] { return check(cudaStreamSynchronize(stream_of(stream)), "a wait for the stream", why); });
 }
 
 uint64_t stream_id(pkv_device_context *context, void *stream) {
@@ -70,14 +73,16 @@ uint64_t stream_id(pkv_device_context *context, void *stream) {
     return id;
 }
 
-pkv_status make_event(pkv_device_context *context, int32_t timed, pkv_device_event **event, char *text, size_t text_bytes) {
+pkv_status make_event(pkv_device_context *context, int32_t timed, pkv_device_event **event, char *text,
+                      size_t text_bytes) {
     const Why why(text, text_bytes);
     if (event == nullptr) return why.fail(PKV_ERR_INVALID, "event is NULL");
     *event = nullptr;
     return in_context(context, why, [&]() -> pkv_status {
         auto made = std::make_unique<pkv_device_event>();
         const unsigned flags = cudaEventBlockingSync | (timed != 0 ? 0 : cudaEventDisableTiming);
-        if (const pkv_status status = check(cudaEventCreateWithFlags(&made->event, flags), "an event", why); status != PKV_OK)
+        if (const pkv_status status = check(cudaEventCreateWithFlags(&made->event, flags), "an event", why);
+            status != PKV_OK)
             return status;
         *event = made.release();
         return PKV_OK;
@@ -102,8 +107,9 @@ pkv_status with_event(pkv_device_context *context, const void *event, char *text
 }
 
 pkv_status record(pkv_device_context *context, pkv_device_event *event, void *stream, char *text, size_t text_bytes) {
-    return with_event(context, event, text, text_bytes,
-                      [&](const Why &why) { return check(cudaEventRecord(event->event, stream_of(stream)), "an event", why); });
+    return with_event(context, event, text, text_bytes, [&](const Why &why) {
+        return check(cudaEventRecord(event->event, stream_of(stream)), "an event", why);
+    });
 }
 
 pkv_status query(pkv_device_context *context, pkv_device_event *event, char *text, size_t text_bytes) {
@@ -112,11 +118,13 @@ pkv_status query(pkv_device_context *context, pkv_device_event *event, char *tex
 }
 
 pkv_status wait_event(pkv_device_context *context, pkv_device_event *event, char *text, size_t text_bytes) {
-    return with_event(context, event, text, text_bytes,
-                      [&](const Why &why) { return check(cudaEventSynchronize(event->event), "a wait for an event", why); });
+    return with_event(context, event, text, text_bytes, [&](const Why &why) {
+        return check(cudaEventSynchronize(event->event), "a wait for an event", why);
+    });
 }
 
-pkv_status order_after(pkv_device_context *context, void *stream, pkv_device_event *event, char *text, size_t text_bytes) {
+pkv_status order_after(pkv_device_context *context, void *stream, pkv_device_event *event, char *text,
+                       size_t text_bytes) {
     return with_event(context, event, text, text_bytes, [&](const Why &why) {
         return check(cudaStreamWaitEvent(stream_of(stream), event->event, 0), "an event to wait for", why);
     });
@@ -124,7 +132,8 @@ pkv_status order_after(pkv_device_context *context, void *stream, pkv_device_eve
 
 pkv_status order_after_caller(pkv_device_context *context, void *stream, void *event, char *text, size_t text_bytes) {
     return with_event(context, event, text, text_bytes, [&](const Why &why) {
-        return check(cudaStreamWaitEvent(stream_of(stream), static_cast<cudaEvent_t>(event), 0), "the caller's event", why);
+        return check(cudaStreamWaitEvent(stream_of(stream), static_cast<cudaEvent_t>(event), 0), "the caller's event",
+                     why);
     });
 }
 
@@ -134,8 +143,8 @@ pkv_status query_caller(pkv_device_context *context, void *event, char *text, si
     });
 }
 
-pkv_status elapsed_ns(pkv_device_context *context, pkv_device_event *from, pkv_device_event *to, uint64_t *ns, char *text,
-                      size_t text_bytes) {
+pkv_status elapsed_ns(pkv_device_context *context, pkv_device_event *from, pkv_device_event *to, uint64_t *ns,
+                      char *text, size_t text_bytes) {
     return with_event(context, from, text, text_bytes, [&](const Why &why) -> pkv_status {
         if (to == nullptr || ns == nullptr) return why.fail(PKV_ERR_INVALID, "to or ns is NULL");
         float milliseconds = 0;
@@ -153,7 +162,8 @@ pkv_status check_word(const pkv_device_context *context, const uint64_t *word, c
     if (context == nullptr || word == nullptr || reinterpret_cast<uintptr_t>(word) % sizeof *word != 0)
         return why.fail(PKV_ERR_INVALID, "the word is NULL or not aligned to 8 bytes");
     if (context->facts.waits_on_words == 0)
-        return why.fail(PKV_ERR_UNSUPPORTED, "device %d, or its driver, has no streams that wait for words", context->index);
+        return why.fail(PKV_ERR_UNSUPPORTED, "device %d, or its driver, has no streams that wait for words",
+                        context->index);
     return PKV_OK;
 }
 
@@ -162,17 +172,20 @@ pkv_status wait_word(pkv_device_context *context, void *stream, const uint64_t *
     const Why why(text, text_bytes);
     if (const pkv_status status = check_word(context, word, why); status != PKV_OK) return status;
     return in_context(context, why, [&] {
-        return check_driver(driver().wait_value(stream_of(stream), device_address(word), value, CU_STREAM_WAIT_VALUE_GEQ),
-                            "a word to wait for", why);
+        return check_driver(
+            driver().wait_value(stream_of(stream), device_address(word), value, CU_STREAM_WAIT_VALUE_GEQ),
+            "a word to wait for", why);
     });
 }
 
-pkv_status write_word(pkv_device_context *context, void *stream, uint64_t *word, uint64_t value, char *text, size_t text_bytes) {
+pkv_status write_word(pkv_device_context *context, void *stream, uint64_t *word, uint64_t value, char *text,
+                      size_t text_bytes) {
     const Why why(text, text_bytes);
     if (const pkv_status status = check_word(context, word, why); status != PKV_OK) return status;
     return in_context(context, why, [&] {
-        return check_driver(driver().write_value(stream_of(stream), device_address(word), value, CU_STREAM_WRITE_VALUE_DEFAULT),
-                            "a word to write", why);
+        return check_driver(
+            driver().write_value(stream_of(stream), device_address(word), value, CU_STREAM_WRITE_VALUE_DEFAULT),
+            "a word to write", why);
     });
 }
 

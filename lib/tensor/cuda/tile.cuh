@@ -37,8 +37,8 @@ struct TileUnits {
 
 /// `tokens` tokens as they are.
 template <int bytes>
-PKV_HD void move_tile(const TileShape &shape, const unsigned char *src, unsigned char *dst, uint32_t tokens, uint32_t lane,
-                      uint32_t lanes) {
+PKV_HD void move_tile(const TileShape &shape, const unsigned char *src, unsigned char *dst, uint32_t tokens,
+                      uint32_t lane, uint32_t lanes) {
     const TileUnits units(shape, tokens);
     for (uint32_t begin = lane; begin < units.count; begin += batch_units * lanes) {
         Unit<bytes> values[batch_units];

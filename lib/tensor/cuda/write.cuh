@@ -22,9 +22,11 @@ struct WriteRun {
         const Plane plane = p.rest.plane(p.planes_at, side.planes + layer);
         scales = plane.scales;
         src = plane.flat + row * side.flat_token + head * side.flat_head;
-        const int64_t slot = p.slot_bytes == 8 ? p.rest.read<int64_t>(p.slots, row) : p.rest.read<int32_t>(p.slots, row);
+        const int64_t slot =
+            p.slot_bytes == 8 ? p.rest.read<int64_t>(p.slots, row) : p.rest.read<int32_t>(p.slots, row);
         page = p.page_tokens.divide(static_cast<uint64_t>(slot), token);
-        dst = slot >= 0 && page < p.num_pages ? plane.pages + page * side.page + token * side.token + head * side.head : nullptr;
+        dst = slot >= 0 && page < p.num_pages ? plane.pages + page * side.page + token * side.token + head * side.head
+                                              : nullptr;
     }
 };
 
@@ -36,7 +38,8 @@ PKV_HD float *scale_at(const ScaleShape &shape, float *scales, uint64_t page, ui
     return scales + (shape.kind == PKV_SCALES_HEAD ? head : 0);
 }
 
-/// Rows of the stored type. The source is read before the slot is known to be one: the two loads are under way together.
+/// Rows of the stored type. The source is read before the slot is known to be one: the two loads are under way
+/// together.
 template <int bytes> PKV_HD void write_body(const WriteParams &p, const Grid &grid) {
     const Team team(grid, p.lanes_log2);
     const uint64_t runs = p.side[0].runs + p.side[1].runs;
@@ -108,7 +111,8 @@ template <int from, int to, int count> PKV_HD void write_converted_body(const Wr
         }
         for (uint32_t unit = team.lane; unit < side.units; unit += team.lanes) {
             const uint64_t element = static_cast<uint64_t>(unit) * count;
-            convert<from, to, count>(run.dst + element * element_bytes(to), run.src + element * element_bytes(from), scale);
+            convert<from, to, count>(run.dst + element * element_bytes(to), run.src + element * element_bytes(from),
+                                     scale);
         }
     }
 }

@@ -22,7 +22,7 @@ fn a_table_whose_pool_is_gone_is_closed_and_can_be_dropped() {
 #[test]
 fn a_batch_and_a_session_whose_pool_is_gone_are_closed() {
     let tier = host_tier(1 << 20);
-    let pool = pool_over(32, vec![TierAttachment::new(&tier)]);
+    let pool = pool_over(32, vec![attached(&tier)]);
     let options = BatchOptions { max_tables: 2, max_tokens: 4, ..Default::default() };
     let mut batch = Batch::new(&pool, &options).unwrap();
     let mut session = Session::open(&pool, &SessionOptions::default()).unwrap();
@@ -46,7 +46,7 @@ fn case_q05_objects_are_dropped_in_any_order() {
     let mut i = 0;
     loop {
         let tier = host_tier(1 << 20);
-        let pool = pool_over(32, vec![TierAttachment::new(&tier)]);
+        let pool = pool_over(32, vec![attached(&tier)]);
         let table = computed(&pool, &prompt);
         let mut source = computed(&pool, &prompt);
         let fork = source.fork(NOW).unwrap();

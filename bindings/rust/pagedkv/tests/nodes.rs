@@ -8,7 +8,7 @@ use pagedkv::*;
 use std::time::Duration;
 
 fn options<'a>() -> NodeOptions<'a> {
-    NodeOptions { cluster_key: vec![7; 32], provider: Some("tcp".into()), ..Default::default() }
+    NodeOptions { cluster_key: vec![7; 32], provider: Some("tcp".into()), timeout: LONG, ..Default::default() }
 }
 
 /// None where the plug-in is missing.
@@ -32,7 +32,7 @@ fn a_node_reads_what_another_one_has() {
         Some(server) => server,
         None => return,
     };
-    let there = pool_over(8, vec![TierAttachment { policy: WritePolicy::WriteThrough, ..TierAttachment::new(&tier) }]);
+    let there = pool_over(8, vec![TierAttachment { policy: WritePolicy::WriteThrough, ..attached(&tier) }]);
     drop(computed(&there, &prompt));
     there.flush(LONG).unwrap();
 
@@ -44,7 +44,7 @@ fn a_node_reads_what_another_one_has() {
     let peers = node.peers().unwrap();
     assert_eq!((peers.len(), &peers[0].address, &peers[0].name[..], peers[0].connected), (1, &address, "server", true));
     let remote = node.tier().unwrap();
-    let here = pool_over(8, vec![TierAttachment::read_only(&remote)]);
+    let here = pool_over(8, vec![TierAttachment { timeout: LONG, ..TierAttachment::read_only(&remote) }]);
     let mut table = here.table().unwrap();
     let found =
         table.admit(&Prompt::new(&prompt), &AdmitOptions { max_match: MATCH_ALL, ..Default::default() }).unwrap();

@@ -45,7 +45,7 @@ struct Setup {
 /// A pool of few pages over a host tier of many images.
 fn setup(pages: u64) -> Setup {
     let tier = host_tier(4 << 20);
-    let pool = pool_over(pages, vec![TierAttachment::new(&tier)]);
+    let pool = pool_over(pages, vec![attached(&tier)]);
     Setup { _tier: tier, pool }
 }
 

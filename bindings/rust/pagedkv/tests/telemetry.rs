@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 #[test]
 fn prometheus_has_every_source_under_its_name() {
     let tier = host_tier(1 << 20);
-    let pool = pool_over(16, vec![TierAttachment::new(&tier)]);
+    let pool = pool_over(16, vec![attached(&tier)]);
     let session = Session::open(&pool, &SessionOptions::default()).unwrap();
     drop(computed(&pool, &tokens(1, 40)));
     let text = Prometheus::new()
@@ -33,7 +33,7 @@ fn prometheus_has_every_source_under_its_name() {
 fn a_trace_is_written_once() {
     let path = Scratch(scratch("trace"));
     let tier = host_tier(1 << 20);
-    let pool = pool_over(16, vec![TierAttachment::new(&tier)]);
+    let pool = pool_over(16, vec![attached(&tier)]);
     let trace = Trace::start(0).unwrap();
     assert_eq!(status(Trace::start(0)), Status::State);
     let mut table = computed(&pool, &tokens(1, 40));

@@ -20,7 +20,7 @@ fn rounds() -> i32 {
 #[test]
 fn threads_with_tables_of_their_own_share_a_pool() {
     let tier = host_tier(4 << 20);
-    let pool = pool_over(48, vec![TierAttachment::new(&tier)]);
+    let pool = pool_over(48, vec![attached(&tier)]);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let pool = &pool;

@@ -41,7 +41,7 @@ fn comes_back(pool: &Pool, prompt: &[Token]) {
 #[test]
 fn a_host_tier_gives_back_what_was_evicted() {
     let tier = host_tier(1 << 20);
-    let pool = pool_over(8, vec![TierAttachment::new(&tier)]);
+    let pool = pool_over(8, vec![attached(&tier)]);
     let prompt = tokens(1, 32);
     store_and_evict(&pool, &prompt);
     drop(tier);
@@ -65,7 +65,7 @@ fn a_file_tier_is_warm_after_a_restart_and_known_by_its_identity() {
     let prompt = tokens(1, 32);
     {
         let tier = Tier::open_file(&options).unwrap();
-        let pool = pool_over(8, vec![TierAttachment::new(&tier)]);
+        let pool = pool_over(8, vec![attached(&tier)]);
         store_and_evict(&pool, &prompt);
         let again = FileTierOptions { lock_timeout: Duration::from_millis(1), ..options.clone() };
         assert_eq!(status(Tier::open_file(&again)), Status::Busy);
@@ -75,7 +75,7 @@ fn a_file_tier_is_warm_after_a_restart_and_known_by_its_identity() {
     let tier = Tier::open_file(&options).unwrap();
     let stats = tier.stats().unwrap();
     assert_eq!((stats.usage.recovered_images, stats.usage.engine), (2, IoEngine::Threads));
-    let pool = pool_over(8, vec![TierAttachment::read_only(&tier)]);
+    let pool = pool_over(8, vec![TierAttachment { policy: WritePolicy::ReadOnly, ..attached(&tier) }]);
     comes_back(&pool, &prompt);
     drop((pool, tier));
     let tier = Tier::open_file(&FileTierOptions { reset: true, buffered: true, ..options }).unwrap();
@@ -109,7 +109,7 @@ fn bytes_that_are_not_the_image_are_a_miss() {
         ..Default::default()
     };
     let tier = Tier::open_file(&options).unwrap();
-    let pool = pool_over(8, vec![TierAttachment::new(&tier)]);
+    let pool = pool_over(8, vec![attached(&tier)]);
     let prompt = tokens(1, 32);
     store_and_evict(&pool, &prompt);
     let (mut table, found) = admit_all(&pool, &prompt);
@@ -134,7 +134,7 @@ fn case_q16_a_hook_that_panics_changes_nothing() {
         ..Default::default()
     };
     let tier = Tier::open_file(&options).unwrap();
-    let pool = pool_over(8, vec![TierAttachment::new(&tier)]);
+    let pool = pool_over(8, vec![attached(&tier)]);
     let prompt = tokens(1, 32);
     store_and_evict(&pool, &prompt);
     comes_back(&pool, &prompt);
@@ -143,7 +143,7 @@ fn case_q16_a_hook_that_panics_changes_nothing() {
 #[test]
 fn live_blocks_are_spilled_and_restored() {
     let tier = host_tier(1 << 20);
-    let pool = pool_over(8, vec![TierAttachment::new(&tier)]);
+    let pool = pool_over(8, vec![attached(&tier)]);
     let prompt = tokens(1, 60);
     let mut table = computed(&pool, &prompt);
     let result = table.spill(0..3, NOW).unwrap();
@@ -169,7 +169,7 @@ fn pool_of_none() -> Table {
 #[test]
 fn images_move_by_key_and_operations_end_once() {
     let tier = host_tier(1 << 20);
-    let pool = pool_over(16, vec![TierAttachment::new(&tier)]);
+    let pool = pool_over(16, vec![attached(&tier)]);
     let prompt = tokens(1, 48);
     let keys = pool.image_keys(0, &Prompt::new(&prompt)).unwrap();
     assert_eq!(keys.len(), 3);
@@ -198,7 +198,7 @@ fn images_move_by_key_and_operations_end_once() {
 #[test]
 fn operations_end_in_a_queue_that_owns_them() {
     let tier = host_tier(1 << 20);
-    let pool = pool_over(16, vec![TierAttachment::new(&tier)]);
+    let pool = pool_over(16, vec![attached(&tier)]);
     let keys = pool.image_keys(0, &Prompt::new(&tokens(1, 48))).unwrap();
     let pages = pool.alloc(0, 3).unwrap();
     let queue = Queue::new().unwrap();
@@ -234,7 +234,7 @@ fn operations_end_in_a_queue_that_owns_them() {
 fn a_backend_in_a_thread_serves_and_ends() {
     let (backend, store) = Threaded::new();
     let tier = Tier::open(backend).unwrap();
-    let pool = pool_over(8, vec![TierAttachment::new(&tier)]);
+    let pool = pool_over(8, vec![attached(&tier)]);
     assert_eq!(store.memory.load(Ordering::Relaxed), 1);
     let prompt = tokens(1, 32);
     store_and_evict(&pool, &prompt);
@@ -261,7 +261,7 @@ fn a_backend_in_a_thread_serves_and_ends() {
 fn a_backend_that_completes_at_once_serves() {
     let store = Arc::new(Store::default());
     let tier = Tier::open(Direct(Arc::clone(&store))).unwrap();
-    let pool = pool_over(8, vec![TierAttachment { policy: WritePolicy::WriteThrough, ..TierAttachment::new(&tier) }]);
+    let pool = pool_over(8, vec![TierAttachment { policy: WritePolicy::WriteThrough, ..attached(&tier) }]);
     let prompt = tokens(1, 32);
     store_and_evict(&pool, &prompt);
     comes_back(&pool, &prompt);
@@ -274,7 +274,7 @@ fn a_backend_that_completes_at_once_serves() {
 fn case_q16_a_backend_that_panics_or_forgets_costs_images_only() {
     let store = Arc::new(Store::default());
     let tier = Tier::open(Direct(Arc::clone(&store))).unwrap();
-    let pool = pool_over(8, vec![TierAttachment::new(&tier)]);
+    let pool = pool_over(8, vec![attached(&tier)]);
     let prompt = tokens(1, 32);
     for panics in [true, false] {
         store.panic_on_store.store(panics, Ordering::Relaxed);
@@ -293,7 +293,7 @@ fn case_q16_a_backend_that_panics_or_forgets_costs_images_only() {
 fn a_backend_with_other_bytes_is_found_out() {
     let (backend, store) = Threaded::new();
     let tier = Tier::open(backend).unwrap();
-    let pool = pool_over(8, vec![TierAttachment::new(&tier)]);
+    let pool = pool_over(8, vec![attached(&tier)]);
     let prompt = tokens(1, 32);
     store_and_evict(&pool, &prompt);
     store.spoil.store(true, Ordering::Relaxed);
@@ -306,7 +306,7 @@ fn a_backend_with_other_bytes_is_found_out() {
 fn a_mapped_backend_is_read_in_place() {
     let (backend, store) = Mapped::new();
     let tier = Tier::open_mapped(backend).unwrap();
-    let pool = pool_over(8, vec![TierAttachment::new(&tier)]);
+    let pool = pool_over(8, vec![attached(&tier)]);
     let prompt = tokens(1, 32);
     store_and_evict(&pool, &prompt);
     comes_back(&pool, &prompt);
@@ -320,8 +320,8 @@ fn victims_of_a_mapped_backend_go_down_before_they_are_lost() {
     let (backend, store) = Mapped::new();
     let upper = Tier::open_mapped(backend).unwrap();
     let lower = host_tier(1 << 20);
-    let below = TierAttachment { policy: WritePolicy::Demote, ..TierAttachment::new(&lower) };
-    let pool = pool_over(8, vec![TierAttachment::new(&upper), below]);
+    let below = TierAttachment { policy: WritePolicy::Demote, ..attached(&lower) };
+    let pool = pool_over(8, vec![attached(&upper), below]);
     let prompt = tokens(1, 32);
     store_and_evict(&pool, &prompt);
     for _ in 0..1000 {

@@ -37,6 +37,11 @@ pub fn pool_over(num_pages: u64, tiers: Vec<TierAttachment<'_>>) -> Pool {
     Pool::new(&PoolOptions { tiers, ..options(num_pages) }).unwrap()
 }
 
+/// A tier that is waited for as long as it takes, however busy the machine is.
+pub fn attached(tier: &Tier) -> TierAttachment<'_> {
+    TierAttachment { timeout: LONG, ..TierAttachment::new(tier) }
+}
+
 pub fn host_tier(bytes: u64) -> Tier {
     Tier::open_host(&HostTierOptions { capacity_bytes: bytes, ..Default::default() }).unwrap()
 }
