@@ -51,7 +51,7 @@ decode_step_compiles() {
 targets_exist() {
     local target missing=0
     while read -r target; do # of code only: "make" is a word, too
-        grep -q "^## $target:" Makefile || { echo "no target $target"; missing=1; }
+        grep -qE "^## $target:|^([a-z-]+ )*$target( [a-z-]+)*:" Makefile bindings/bindings.mk bindings/*/*.mk || { echo "no target $target"; missing=1; }
     done < <(grep -ohE '(^|`|sudo )make( [a-z-]+)+' README.md tests/README.md lib/README.md | sed 's/.*make //' |
         tr ' ' '\n' | sort -u)
     return $missing

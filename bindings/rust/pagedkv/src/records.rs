@@ -831,7 +831,8 @@ pub struct NodeStats {
     pub directory_failures: u64,
     /// Entries written, renewals too
     pub directory_published: u64,
-    /// Changes of tiers that came faster than they could be written: made up for by the next renewal
+    /// Changes of tiers that could not wait until they are written (65,536 for each server that is slow or down):
+    /// made up for by the next renewal
     pub directory_dropped: u64,
     /// Read there, and written by no node of this cluster; names that something else has
     pub directory_bad_entries: u64,

@@ -204,7 +204,8 @@ pub struct pkv_node_stats {
     pub directory_failures: u64,
     /// Entries written, renewals too
     pub directory_published: u64,
-    /// Changes of tiers that came faster than they could be written: made up for by the next renewal
+    /// Changes of tiers that could not wait until they are written (65,536 for each server that is slow or down):
+    /// made up for by the next renewal
     pub directory_dropped: u64,
     /// Read there, and written by no node of this cluster; names that something else has
     pub directory_bad_entries: u64,
@@ -306,8 +307,9 @@ extern "C" {
     /// and may come later.
     ///
     /// * Returns `PKV_OK`; `PKV_ERR_UNSUPPORTED` without a plug-in, the provider, or TLS for a directory;
-    ///   `PKV_ERR_IO` when it cannot listen, with the system's reason; `PKV_ERR_INVALID`; `PKV_ERR_LIMIT` (memory
-    ///   that the system does not let be locked, too); `PKV_ERR_NO_MEMORY`; `PKV_ERR_HANDLE`
+    ///   `PKV_ERR_IO` when it cannot listen, or resolve `advertise`, with the system's reason; `PKV_ERR_INVALID`;
+    ///   `PKV_ERR_LIMIT` (memory that the system does not let be locked, too); `PKV_ERR_NO_MEMORY`;
+    ///   `PKV_ERR_HANDLE`
     ///
     /// Thread-safe. Since 0.1.
     pub fn pkv_node_open(options: *const pkv_node_options, node: *mut *mut pkv_node) -> pkv_status;
