@@ -36,6 +36,7 @@ program() { # name arguments...: leaves its output in out and err, its exit stat
 start() { # pattern, file in which it comes, name, arguments...
     local pattern=$1 file=$scratch/$2 i
     : > "$scratch/server.err"
+    : > "$scratch/server"
     "$build/bin/$3" "${@:4}" > "$scratch/server" 2> "$scratch/server.err" < /dev/null &
     server=$!
     pids+=("$server")
