@@ -121,6 +121,11 @@ hiredis_packages := hiredis $(if $(has_hiredis_ssl),hiredis_ssl openssl)
 hiredis_cflags := $(call pkg,--cflags $(hiredis_packages)) -DPKV_REDIS_TLS=$(if $(has_hiredis_ssl),1,0)
 hiredis_libs := $(call pkg,--libs $(hiredis_packages))
 redis_plugin := $(if $(has_hiredis),$(out)/lib/pagedkv/libpagedkv-redis.so)
+device_fake_objects := $(patsubst %,$(obj)/%.o,$(sort $(wildcard tests/device/fake/*.c)))
+device_plugin := $(out)/tests/device/fake/libpagedkv-cuda.so
+# Tests of host pools run on it again: tests/device/suites.sh.
+device_suites := $(shell sed -n 's/^\([a-z][^ ]*\) .*/\1/p' tests/device/suites.list)
+device_tests := $(if $(filter * device,$(suite)),$(device_plugin) $(device_suites:%=$(out)/tests/%))
 test_cflags = $(call pkg,--cflags cmocka)
 test_libs = $(or $(call pkg,--libs cmocka),-lcmocka)
 bench_cflags = $(call pkg,--cflags benchmark)
@@ -244,7 +249,7 @@ $(nvcc_stamp): force
 	$(call stamp,$(strip $(nvcc_text)))
 
 -include $(lib_objects:.o=.d) $(emulated_objects:.o=.d) $(cuda_objects:.o=.d) $(fabric_objects:.o=.d) $(redis_objects:.o=.d) $(support_objects:.o=.d) $(bench_objects:.o=.d) \
-         $(fake_objects:.o=.d) $(wildcard $(obj)/tests/*/*.d) \
+         $(fake_objects:.o=.d) $(device_fake_objects:.o=.d) $(wildcard $(obj)/tests/*/*.d) \
          $(wildcard $(obj)/examples/*.d $(obj)/examples/*/*.d)
 
 # ---- programs --------------------------------------------------------------------------------------------------------
@@ -308,6 +313,14 @@ $(out)/tests/fabric/libfake-fabric.so: $(fake_objects)
 $(obj)/tests/tensor/cuda_%.c.o: private test_cflags += -Ilib
 $(obj)/tests/fabric/fake/%.c.o: private test_cflags += $(fabric_cflags)
 
+# A device of host memory, in a folder of its own: PKV_PLUGIN_DIR leads there.
+$(device_plugin): $(device_fake_objects) $(emulated_objects)
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CXX) $(variant_flags) -pthread -shared $(LDFLAGS) -o $@ $^
+
+$(obj)/tests/device/fake/%.c.o: private test_cflags += -Ilib -fvisibility=hidden
+
 ## bench-binary: the benchmarks, as one program: build/bin/pkv-bench
 .PHONY: bench-binary
 bench-binary: $(out)/bin/pkv-bench
@@ -345,7 +358,7 @@ run_tests := CC='$(CC)' CXX='$(CXX)' MAKE='$(MAKE)' BUILD='$(abspath $(out))' VA
 
 ## check: build everything and run the tests; SUITE=prefix runs those of one folder of tests/
 .PHONY: check
-check: lib examples $(test_programs) $(fabric_tests)
+check: lib examples $(test_programs) $(fabric_tests) $(device_tests)
 	@$(run_tests) $(test_programs) $(test_scripts)
 
 ## check-asan: the tests with AddressSanitizer and leak detection
@@ -360,12 +373,12 @@ valgrind := valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=
 
 ## check-valgrind: the test programs under valgrind's memcheck (slow)
 .PHONY: check-valgrind
-check-valgrind: lib $(test_programs) $(fabric_tests)
+check-valgrind: lib $(test_programs) $(fabric_tests) $(device_tests)
 	@TEST_TIMEOUT=3000 TEST_WRAPPER='$(valgrind)' $(run_tests) $(test_programs)
 
 ## check-long: the tests with their long runs (shadow models with many more steps and seeds)
 .PHONY: check-long
-check-long: lib examples $(test_programs) $(fabric_tests)
+check-long: lib examples $(test_programs) $(fabric_tests) $(device_tests)
 	@PKV_TEST_LONG=1 TEST_TIMEOUT=7200 $(run_tests) $(test_programs) $(test_scripts)
 
 ## check-gpu: the tests for a machine with a GPU, also under compute-sanitizer; elsewhere they are built, and say why not

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The public headers, in order: what is declared there and let in by admitted.i is wrapped. */
 %include <pagedkv/types.h>
+%include <pagedkv/device.h>
 %include <pagedkv/tensor.h>
 %include <pagedkv/pool.h>
 %include <pagedkv/table.h>

@@ -5,11 +5,13 @@
  *    pool.h    pages, prefix index, eviction, kernels  table.h   one sequence: block table, fork, gather
  *    batch.h   the decode step of many sequences       stats.h   counters
  *    tier.h    host memory and files below pools       tier_ops.h  tiers of one's own
- *    prefetch.h  loading before use                    node.h    images of other processes */
+ *    prefetch.h  loading before use                    node.h    images of other processes
+ *    device.h  pools in the memory of a GPU */
 #ifndef PAGEDKV_PAGEDKV_H
 #define PAGEDKV_PAGEDKV_H
 
 #include <pagedkv/batch.h>
+#include <pagedkv/device.h>
 #include <pagedkv/node.h>
 #include <pagedkv/pool.h>
 #include <pagedkv/prefetch.h>

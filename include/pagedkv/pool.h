@@ -31,6 +31,7 @@
 #ifndef PAGEDKV_POOL_H
 #define PAGEDKV_POOL_H
 
+#include <pagedkv/device.h>
 #include <pagedkv/tensor.h>
 #include <pagedkv/types.h>
 
@@ -70,6 +71,8 @@ extern "C" {
 #define PKV_DEBUG_EQUAL_KEYS 1u /**< every prefix key gets the same hash: shows that collisions are only misses */
 #define PKV_DEBUG_POISON 2u     /**< pages in memory of the pool's own are filled with 0xFF when the pool is made and when
                                      they become free */
+#define PKV_DEBUG_HOT_PAGES 4u  /**< device pools: pages that work under a sync may still use are given out like others, instead of
+                                     last: shows that what uses them next is ordered after that work */
 
 /** One layer group: layers that share geometry and attention kind. */
 typedef struct pkv_group_options {
@@ -159,8 +162,18 @@ typedef struct pkv_pool_options {
                                           with their images stored; 0 = a quarter of the group's. More makes evictions lose
                                           less, fewer makes fewer stores */
     uint64_t staging_bytes;          /**< memory for images on their way; 0 = 32 MiB. At least 8 images */
+    int32_t device;                  /**< PKV_DEVICE_* (device.h): where pages lie. PKV_MEMORY_POOL is allocated there,
+                                          PKV_MEMORY_CALLER are tensors there */
+    int32_t device_index;            /**< which of them */
+    const pkv_sync *in_place;        /**< PKV_SYNC_CUDA_STREAM: the stream in which kernels of the caller's own use pages: what
+                                          calls without a sync hand out, and copy, is ready there, and the calls do not wait for
+                                          it. It has to exist as long as the pool and its tables. NULL: none (device.h) */
+    uint32_t transfer_blocks;        /**< thread blocks that a transfer to or from tiers may take on the device, so that it leaves
+                                          multiprocessors to others; 0 = no bound */
+    uint32_t reserved;               /**< 0 */
 } pkv_pool_options;
-#define PKV_POOL_OPTIONS_INIT {sizeof(pkv_pool_options), 0, 0, NULL, PKV_HUGE_PAGES_AUTO, 0, 0, 0, 0, NULL, 0, 0, 0, 0}
+#define PKV_POOL_OPTIONS_INIT                                                                                          \
+    {sizeof(pkv_pool_options), 0, 0, NULL, PKV_HUGE_PAGES_AUTO, 0, 0, 0, 0, NULL, 0, 0, 0, 0, PKV_DEVICE_HOST, 0, NULL, 0, 0}
 
 /** Makes a pool. Memory of the pool's own is reserved at once and backed by the kernel as it is first touched.
  *  @param options  copied; `groups` and what it points to are not needed afterwards (PKV_MEMORY_CALLER tensors are)
@@ -186,12 +199,22 @@ PKV_API pkv_status pkv_pool_destroy(pkv_pool *pool);
  *  Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_pool_quiesce(pkv_pool *pool, uint64_t timeout_ns);
 
+/** Orders a stream after the work that pages which calls have handed out so far may still be in: that of those who had them
+ *  before, commits of matched blocks, and copies on write. For kernels of the caller's own in a stream other than the pool's
+ *  (pkv_pool_options.in_place), and before the launch of a graph; cheap when there is nothing to wait for. A host pool has
+ *  nothing to order.
+ *  @param sync  PKV_SYNC_CUDA_STREAM: later work in that stream comes after it. NULL, or another kind: the call waits for it
+ *  @return PKV_OK; PKV_ERR_CAPTURE for a stream that is being captured; PKV_ERR_INVALID; PKV_ERR_IO when the device fails;
+ *          PKV_ERR_HANDLE
+ *  Thread-safe. Since 0.1. */
+PKV_API pkv_status pkv_pool_order(pkv_pool *pool, const pkv_sync *sync);
+
 /** Where a layer's rows lie: the K row of (page, token offset, head) is at
  *    k_base + page * k.page + offset * k.token + head * k.head        (64-bit arithmetic)
  *  and V the same. Valid as long as the pool or one of its tables lives. */
 typedef struct pkv_layer_layout {
     size_t struct_size;
-    void *k_base;          /**< NULL for PKV_MEMORY_NONE */
+    void *k_base;          /**< NULL for PKV_MEMORY_NONE; of a device pool a device address */
     void *v_base;          /**< NULL without V */
     pkv_strides k;
     pkv_strides v;
@@ -201,7 +224,8 @@ typedef struct pkv_layer_layout {
     uint32_t page_tokens;
     int32_t dtype;
     int32_t scales;        /**< PKV_SCALES_* */
-    float *k_scales;       /**< TENSOR: one; HEAD: [heads]; TOKEN_HEAD: [page, token, head], pages scale_page_stride apart */
+    float *k_scales;       /**< TENSOR: one; HEAD: [heads]; TOKEN_HEAD: [page, token, head], pages scale_page_stride apart; of a
+                                device pool in its memory */
     float *v_scales;       /**< NULL without V */
     uint64_t scale_page_stride; /**< bytes; PKV_SCALES_TOKEN_HEAD only, else 0 */
 } pkv_layer_layout;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** @file stats.h
- *  Counters and gauges. Counters only grow; gauges are of one moment: free + held + cached = num_pages in every answer.
+ *  Counters and gauges. Counters only grow; gauges are of one moment: free + held + cached + quarantined = num_pages in every
+ *  answer.
  *  Rates are for the caller to form, as sums over sums: hit rate = hit_tokens / asked_tokens. */
 #ifndef PAGEDKV_STATS_H
 #define PAGEDKV_STATS_H
@@ -27,6 +28,7 @@ typedef struct pkv_histogram {
 #define PKV_MEMORY_KIND_PAGES 2            /**< ordinary pages */
 #define PKV_MEMORY_KIND_TRANSPARENT_HUGE 3 /**< transparent huge pages asked for, the kernel decides */
 #define PKV_MEMORY_KIND_HUGETLB 4          /**< reserved huge pages */
+#define PKV_MEMORY_KIND_DEVICE 5           /**< of a device, the pool's own */
 
 /* pkv_pool_stats.key_seed */
 #define PKV_KEY_SEED_RANDOM 0 /**< from the operating system, differs for each pool */
@@ -39,7 +41,8 @@ typedef struct pkv_pool_stats {
     uint64_t free_pages;
     uint64_t held_pages;
     uint64_t cached_pages;
-    uint64_t quarantined_pages;   /**< waiting for a transfer that may still write into them; 0 without tiers */
+    uint64_t quarantined_pages;   /**< of device pools: free, but work under a sync may still use them. They are handed out when
+                                       nothing else is free, and what their new user does is ordered after that work */
     uint64_t tables;              /**< live tables of the pool */
     uint64_t namespaces;          /**< namespaces with blocks, tables or a default retention */
     uint64_t index_blocks;        /**< blocks in the prefix index */

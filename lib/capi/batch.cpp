@@ -3,7 +3,7 @@
 #include "table/batch.h"
 
 #include "capi/boundary.h"
-#include "core/sync.h"
+#include "device/turn.h"
 
 #include <optional>
 #include <vector>
@@ -92,8 +92,10 @@ pkv_status pkv_batch_write(pkv_batch *batch, uint32_t group, uint32_t layer, con
         BatchCall call;
         PKV_TRY(call.acquire(batch));
         PKV_TRY(call->pool().check_layer(group, layer));
-        PKV_TRY(pkv::wait_sync(sync));
-        return call->write(group, layer, k, v);
+        pkv::Turn turn;
+        PKV_TRY(turn.begin_work(call->pool().device(), sync));
+        PKV_TRY(call->write(group, layer, k, v, turn));
+        return turn.end();
     });
 }
 
@@ -103,8 +105,10 @@ pkv_status pkv_batch_gather(pkv_batch *batch, uint32_t group, uint32_t layer, co
         BatchCall call;
         PKV_TRY(call.acquire(batch));
         PKV_TRY(call->pool().check_layer(group, layer));
-        PKV_TRY(pkv::wait_sync(sync));
-        return call->gather(group, layer, first, padded, k, v);
+        pkv::Turn turn;
+        PKV_TRY(turn.begin_work(call->pool().device(), sync));
+        PKV_TRY(call->gather(group, layer, first, padded, k, v, turn));
+        return turn.end();
     });
 }
 
@@ -112,8 +116,11 @@ pkv_status pkv_batch_commit(pkv_batch *batch, const uint32_t *num_accepted, pkv_
     return boundary([&] {
         BatchCall call;
         PKV_TRY(call.acquire(batch));
-        PKV_TRY(pkv::wait_sync(sync));
-        return call->commit(num_accepted, statuses);
+        pkv::Turn turn;
+        pkv::Fences work;
+        PKV_TRY(turn.begin(call->pool().device(), sync));
+        PKV_TRY(turn.named(work));
+        return call->commit(num_accepted, statuses, work);
     });
 }
 

@@ -5,7 +5,7 @@
 #include "capi/attachments.h"
 #include "capi/boundary.h"
 #include "capi/retention.h"
-#include "core/sync.h"
+#include "device/turn.h"
 
 #include <algorithm>
 #include <cinttypes>
@@ -99,6 +99,16 @@ pkv_status pkv_pool_quiesce(pkv_pool *pool, uint64_t timeout_ns) {
     });
 }
 
+pkv_status pkv_pool_order(pkv_pool *pool, const pkv_sync *sync) {
+    return boundary([&] {
+        Pin<Pool> pin;
+        PKV_TRY(pin.acquire(pool));
+        pkv::Turn turn;
+        PKV_TRY(turn.begin(pin->device(), sync));
+        return pin->order(turn);
+    });
+}
+
 pkv_status pkv_pool_layout(pkv_pool *pool, uint32_t group, uint32_t layer, pkv_layer_layout *layout) {
     return boundary([&] {
         Pin<Pool> pin;
@@ -153,8 +163,11 @@ pkv_status pkv_pool_release(pkv_pool *pool, uint32_t group, uint64_t num_pages, 
         PKV_TRY(pin.acquire(pool));
         PKV_TRY(pin->check_group(group));
         PKV_TRY(check_array(pages, num_pages, "pages"));
-        PKV_TRY(pkv::wait_sync(sync));
-        return pin->release(group, {pages, num_pages}, statuses);
+        pkv::Turn turn;
+        pkv::Fences work;
+        PKV_TRY(turn.begin(pin->device(), sync));
+        PKV_TRY(turn.named(work));
+        return pin->release(group, {pages, num_pages}, statuses, work);
     });
 }
 
@@ -183,7 +196,9 @@ pkv_status pkv_pool_lookup(pkv_pool *pool, const pkv_prompt *prompt, uint64_t ma
         PKV_TRY(check_array(pages, capacity, "pages"));
         PKV_TRY(check_out_struct(match, "match"));
         const uint64_t limit = std::min(match_limit(*pin, known.tokens.size(), max_match), capacity);
-        write_struct(match, match_of(*pin, pin->lookup(known, limit, pages, capacity)));
+        uint64_t blocks = 0;
+        PKV_TRY(pin->lookup(known, limit, pages, capacity, blocks));
+        write_struct(match, match_of(*pin, blocks));
         return PKV_OK;
     });
 }
@@ -332,8 +347,10 @@ pkv_status pkv_pool_write(pkv_pool *pool, uint32_t group, uint32_t layer, uint64
         PKV_TRY(call.acquire(pool));
         PKV_TRY(call->check_layer(group, layer));
         PKV_TRY(check_array(slots, num_slots, "slots"));
-        PKV_TRY(pkv::wait_sync(sync));
-        return call->write(group, layer, {slots, num_slots}, k, v);
+        pkv::Turn turn;
+        PKV_TRY(turn.begin_work(call->device(), sync));
+        PKV_TRY(call->write(group, layer, {slots, num_slots}, k, v, turn));
+        return turn.end();
     });
 }
 
@@ -345,8 +362,10 @@ pkv_status pkv_pool_gather(pkv_pool *pool, uint32_t group, uint32_t layer, uint6
         PKV_TRY(call.acquire(pool));
         PKV_TRY(call->check_layer(group, layer));
         PKV_TRY(check_array(pages, num_pages, "pages"));
-        PKV_TRY(pkv::wait_sync(sync));
-        return call->gather(group, layer, {pages, num_pages}, first_token, num_tokens, k, v);
+        pkv::Turn turn;
+        PKV_TRY(turn.begin_work(call->device(), sync));
+        PKV_TRY(call->gather(group, layer, {pages, num_pages}, first_token, num_tokens, k, v, turn));
+        return turn.end();
     });
 }
 
@@ -358,8 +377,10 @@ pkv_status pkv_pool_copy_pages(pkv_pool *pool, uint32_t group, uint64_t num_page
         PKV_TRY(call->check_group(group));
         PKV_TRY(check_array(src, num_pages, "src"));
         PKV_TRY(check_array(dst, num_pages, "dst"));
-        PKV_TRY(pkv::wait_sync(sync));
-        return call->copy_pages(group, {src, num_pages}, {dst, num_pages});
+        pkv::Turn turn;
+        PKV_TRY(turn.begin(call->device(), sync));
+        PKV_TRY(call->copy_pages(group, {src, num_pages}, {dst, num_pages}, turn));
+        return turn.end();
     });
 }
 

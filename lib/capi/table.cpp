@@ -4,7 +4,7 @@
 
 #include "capi/boundary.h"
 #include "capi/retention.h"
-#include "core/sync.h"
+#include "device/turn.h"
 
 #include <algorithm>
 #include <cinttypes>
@@ -38,6 +38,20 @@ class TableCall {
     std::optional<Pool::BytesInUse> in_use_; // ends before the pin
 };
 
+/// Of a call that moves no bytes: the work that its sync names.
+class Named {
+  public:
+    pkv_status read(const Pool &pool, const pkv_sync *sync) {
+        pkv::Turn turn;
+        PKV_TRY(turn.begin(pool.device(), sync));
+        return turn.named(work_);
+    }
+    const pkv::Fences &operator*() const { return work_; }
+
+  private:
+    pkv::Fences work_;
+};
+
 pkv_status read_retention(const pkv_retention *retention, uint64_t first_token, uint64_t num_tokens,
                           pkv::RetentionRange &range) {
     PKV_TRY(pkv::read_retention(retention, range.retention));
@@ -63,7 +77,9 @@ pkv_status pkv_table_destroy(pkv_table *table, const pkv_sync *sync) {
     return boundary([&] {
         Pin<Table> pin;
         PKV_TRY(pin.acquire(table));
-        PKV_TRY(pkv::wait_sync(sync));
+        Named work;
+        PKV_TRY(work.read(pin->pool(), sync));
+        pin->end_after(*work);
         return pin.close(); // the pages go with the last pin
     });
 }
@@ -72,8 +88,9 @@ pkv_status pkv_table_clear(pkv_table *table, const pkv_sync *sync) {
     return boundary([&] {
         TableCall call;
         PKV_TRY(call.acquire(table));
-        PKV_TRY(pkv::wait_sync(sync));
-        call->clear();
+        Named work;
+        PKV_TRY(work.read(call->pool(), sync));
+        call->clear(*work);
         return PKV_OK;
     });
 }
@@ -120,8 +137,10 @@ pkv_status pkv_table_write(pkv_table *table, uint32_t group, uint32_t layer, uin
         TableCall call;
         PKV_TRY(call.acquire(table));
         PKV_TRY(call->pool().check_layer(group, layer));
-        PKV_TRY(pkv::wait_sync(sync));
-        return call->write(group, layer, position, num_tokens, k, v);
+        pkv::Turn turn;
+        PKV_TRY(turn.begin_work(call->pool().device(), sync));
+        PKV_TRY(call->write(group, layer, position, num_tokens, k, v, turn));
+        return turn.end();
     });
 }
 
@@ -129,8 +148,9 @@ pkv_status pkv_table_commit(pkv_table *table, uint64_t num_tokens, const pkv_syn
     return boundary([&] {
         TableCall call;
         PKV_TRY(call.acquire(table));
-        PKV_TRY(pkv::wait_sync(sync));
-        return call->commit(num_tokens);
+        Named work;
+        PKV_TRY(work.read(call->pool(), sync));
+        return call->commit(num_tokens, *work);
     });
 }
 
@@ -140,8 +160,10 @@ pkv_status pkv_table_gather(pkv_table *table, uint32_t group, uint32_t layer, ui
         TableCall call;
         PKV_TRY(call.acquire(table));
         PKV_TRY(call->pool().check_layer(group, layer));
-        PKV_TRY(pkv::wait_sync(sync));
-        return call->gather(group, layer, position, num_tokens, k, v);
+        pkv::Turn turn;
+        PKV_TRY(turn.begin_work(call->pool().device(), sync));
+        PKV_TRY(call->gather(group, layer, position, num_tokens, k, v, turn));
+        return turn.end();
     });
 }
 
@@ -150,9 +172,10 @@ pkv_status pkv_table_fork(pkv_table *table, const pkv_sync *sync, pkv_table **fo
         TableCall call;
         PKV_TRY(call.acquire(table));
         PKV_TRY(not_null(fork, "fork"));
-        PKV_TRY(pkv::wait_sync(sync));
+        Named work;
+        PKV_TRY(work.read(call->pool(), sync));
         std::shared_ptr<Table> twin;
-        PKV_TRY(call->fork(twin));
+        PKV_TRY(call->fork(twin, *work));
         return pkv::hand_out(std::move(twin), fork);
     });
 }
@@ -161,8 +184,9 @@ pkv_status pkv_table_truncate(pkv_table *table, uint64_t num_tokens, const pkv_s
     return boundary([&] {
         TableCall call;
         PKV_TRY(call.acquire(table));
-        PKV_TRY(pkv::wait_sync(sync));
-        return call->truncate(num_tokens);
+        Named work;
+        PKV_TRY(work.read(call->pool(), sync));
+        return call->truncate(num_tokens, *work);
     });
 }
 
@@ -171,8 +195,10 @@ pkv_status pkv_table_accept(pkv_table *table, uint64_t num_positions, const uint
         TableCall call;
         PKV_TRY(call.acquire(table));
         PKV_TRY(check_array(positions, num_positions, "positions"));
-        PKV_TRY(pkv::wait_sync(sync));
-        return call->accept({positions, num_positions});
+        pkv::Turn turn;
+        PKV_TRY(turn.begin(call->pool().device(), sync));
+        PKV_TRY(call->accept({positions, num_positions}, turn));
+        return turn.end();
     });
 }
 
@@ -180,8 +206,9 @@ pkv_status pkv_table_window(pkv_table *table, const pkv_sync *sync) {
     return boundary([&] {
         TableCall call;
         PKV_TRY(call.acquire(table));
-        PKV_TRY(pkv::wait_sync(sync));
-        return call->window();
+        Named work;
+        PKV_TRY(work.read(call->pool(), sync));
+        return call->window(*work);
     });
 }
 
@@ -251,6 +278,7 @@ pkv_status pkv_table_pages(pkv_table *table, uint32_t group, pkv_page *pages, ui
         if (capacity == 0) return PKV_OK;
         if (capacity < blocks.size())
             return fail(PKV_ERR_NO_SPACE, "the sequence has %zu blocks, capacity is %" PRIu64, blocks.size(), capacity);
+        PKV_TRY(call->make_ready());
         std::copy(blocks.begin(), blocks.end(), pages);
         return PKV_OK;
     });
@@ -283,9 +311,10 @@ pkv_status pkv_table_spill(pkv_table *table, uint64_t first_block, uint64_t num_
         TableCall call;
         PKV_TRY(call.acquire(table));
         if (result != nullptr) PKV_TRY(check_out_struct(result, "result"));
-        PKV_TRY(pkv::wait_sync(sync));
+        Named work;
+        PKV_TRY(work.read(call->pool(), sync));
         pkv_spill_result value = PKV_SPILL_RESULT_INIT;
-        PKV_TRY(call->spill(first_block, num_blocks, value));
+        PKV_TRY(call->spill(first_block, num_blocks, *work, value));
         if (result != nullptr) write_struct(result, value);
         return PKV_OK;
     });

@@ -36,7 +36,7 @@ pkv_status Offer::take(const Table &table, const OfferTerms &terms) {
     const uint64_t num_tokens = terms.num_tokens != 0 ? terms.num_tokens : committed;
     PKV_TRY(table.check_admitted());
     PKV_TRY(table.check_resident());
-    for (uint32_t group = 0; group < pool_->num_groups(); ++group) PKV_TRY(pool_->need_memory(group));
+    for (uint32_t group = 0; group < pool_->num_groups(); ++group) PKV_TRY(pool_->need_host_memory(group));
     if (num_tokens == 0) return fail(PKV_ERR_STATE, "no token is committed, and options.num_tokens is 0");
     if (table.tokens().size() < num_tokens)
         return fail(PKV_ERR_STATE, "%" PRIu64 " tokens are to be offered, but only %zu are named", num_tokens, table.tokens().size());

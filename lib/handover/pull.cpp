@@ -299,6 +299,7 @@ pkv_status Pull::agree() const {
 /// Makes room, and works out what has to come.
 pkv_status Pull::begin_table() {
     const Pool &pool = *request_.pool;
+    for (uint32_t group = 0; group < pool.num_groups(); ++group) PKV_TRY(pool.need_host_memory(group));
     const uint64_t page_tokens = pool.page_tokens();
     Front &front = sources_[0].front;
     const uint64_t num_tokens = front.num_tokens;

@@ -55,11 +55,11 @@ pkv_status PageMemory::map(uint64_t bytes, int32_t huge_pages) {
     return PKV_OK;
 }
 
-void PageMemory::place_layers(const Geometry &geometry) {
+void PageMemory::place_layers(const Geometry &geometry, std::byte *base) {
     layers_.resize(geometry.num_layers);
     for (uint32_t i = 0; i < geometry.num_layers; ++i) {
-        auto side = [&](std::byte *base, const Strides &strides, uint64_t row_bytes) {
-            return PagedRows{row_bytes != 0 ? base : nullptr, strides, geometry.page_tokens, geometry.heads, row_bytes};
+        auto side = [&](std::byte *first, const Strides &strides, uint64_t row_bytes) {
+            return PagedRows{row_bytes != 0 ? first : nullptr, strides, geometry.page_tokens, geometry.heads, row_bytes};
         };
         std::byte *k = nullptr;
         std::byte *v = nullptr;
@@ -67,7 +67,7 @@ void PageMemory::place_layers(const Geometry &geometry) {
             k = static_cast<std::byte *>(geometry.caller_k[i]);
             if (geometry.v_row_bytes != 0) v = static_cast<std::byte *>(geometry.caller_v[i]);
         } else {
-            k = base_ + uint64_t{i} * geometry.layer_stride;
+            k = base + uint64_t{i} * geometry.layer_stride;
             v = k + geometry.v_offset;
         }
         layers_[i].k = side(k, geometry.k_strides, geometry.k_row_bytes);
@@ -75,19 +75,29 @@ void PageMemory::place_layers(const Geometry &geometry) {
     }
 }
 
-pkv_status PageMemory::place_scales(const Geometry &geometry) {
+namespace {
+
+/// Bytes of the scales of rows of K or V of one layer of a page.
+uint64_t side_scale_bytes(const Geometry &geometry) { return uint64_t{geometry.page_tokens} * geometry.heads * sizeof(float); }
+
+uint64_t num_sides(const Geometry &geometry) { return geometry.v_row_bytes != 0 ? 2 : 1; }
+
+} // namespace
+
+pkv_status PageMemory::row_scale_bytes(const Geometry &geometry, uint64_t &bytes) {
+    bytes = 0;
+    if (geometry.scales != PKV_SCALES_TOKEN_HEAD) return PKV_OK;
+    const uint64_t page = side_scale_bytes(geometry) * num_sides(geometry) * geometry.num_layers;
+    if (__builtin_mul_overflow(page, geometry.num_pages, &bytes))
+        return fail(PKV_ERR_NO_MEMORY, "%" PRIu64 " bytes of scales for %" PRIu64 " pages", page, geometry.num_pages);
+    return PKV_OK;
+}
+
+void PageMemory::place_scales(const Geometry &geometry, std::byte *row_scales, const float *fixed) {
     scales_.resize(geometry.num_layers);
-    const uint64_t sides = geometry.v_row_bytes != 0 ? 2 : 1;
-    const uint64_t side_bytes = uint64_t{geometry.page_tokens} * geometry.heads * sizeof(float);
-    if (geometry.scales == PKV_SCALES_TOKEN_HEAD) {
-        scale_page_stride_ = side_bytes * sides * geometry.num_layers;
-        uint64_t bytes = 0;
-        if (__builtin_mul_overflow(scale_page_stride_, geometry.num_pages, &bytes) || !row_scales_.reserve(bytes))
-            return fail(PKV_ERR_NO_MEMORY, "%" PRIu64 " bytes of scales for %" PRIu64 " pages", scale_page_stride_,
-                        geometry.num_pages);
-    }
-    fixed_scales_ = geometry.k_scales;
-    fixed_scales_.insert(fixed_scales_.end(), geometry.v_scales.begin(), geometry.v_scales.end());
+    const uint64_t sides = num_sides(geometry);
+    const uint64_t side_bytes = side_scale_bytes(geometry);
+    if (geometry.scales == PKV_SCALES_TOKEN_HEAD) scale_page_stride_ = side_bytes * sides * geometry.num_layers;
     const uint64_t per_layer = geometry.scales == PKV_SCALES_HEAD ? geometry.heads : 1;
     for (uint32_t layer = 0; layer < geometry.num_layers; ++layer)
         for (uint64_t side = 0; side < sides; ++side) {
@@ -95,28 +105,41 @@ pkv_status PageMemory::place_scales(const Geometry &geometry) {
             scales.kind = geometry.scales;
             scales.heads = geometry.heads;
             scales.page_stride = scale_page_stride_;
-            if (scale_page_stride_ != 0) scales.rows = row_scales_.data() + (layer * sides + side) * side_bytes;
-            if (!fixed_scales_.empty())
-                scales.fixed = fixed_scales_.data() + side * geometry.k_scales.size() + layer * per_layer;
+            if (scale_page_stride_ != 0) scales.rows = row_scales + (layer * sides + side) * side_bytes;
+            if (!geometry.k_scales.empty()) scales.fixed = fixed + side * geometry.k_scales.size() + layer * per_layer;
         }
-    return PKV_OK;
 }
 
-pkv_status PageMemory::create(const Geometry &geometry, int32_t huge_pages) {
+pkv_status PageMemory::begin(const Geometry &geometry) {
     page_tokens_ = geometry.page_tokens;
     aux_bytes_ = geometry.aux_bytes;
     if (aux_bytes_ != 0 && !aux_.reserve(geometry.num_pages * aux_bytes_))
         return fail(PKV_ERR_NO_MEMORY, "%u aux bytes for %" PRIu64 " pages", aux_bytes_, geometry.num_pages);
-    if (geometry.memory == PKV_MEMORY_NONE) {
-        kind_ = PKV_MEMORY_KIND_NONE;
-        return PKV_OK;
-    }
-    if (geometry.memory == PKV_MEMORY_CALLER)
-        kind_ = PKV_MEMORY_KIND_CALLER;
-    else
-        PKV_TRY(map(geometry.memory_bytes, huge_pages));
-    PKV_TRY(place_scales(geometry));
-    place_layers(geometry);
+    kind_ = geometry.memory == PKV_MEMORY_CALLER ? PKV_MEMORY_KIND_CALLER : PKV_MEMORY_KIND_NONE;
+    return PKV_OK;
+}
+
+pkv_status PageMemory::create(const Geometry &geometry, int32_t huge_pages) {
+    PKV_TRY(begin(geometry));
+    if (geometry.memory == PKV_MEMORY_NONE) return PKV_OK;
+    if (geometry.memory == PKV_MEMORY_POOL) PKV_TRY(map(geometry.memory_bytes, huge_pages));
+    uint64_t scale_bytes = 0;
+    PKV_TRY(row_scale_bytes(geometry, scale_bytes));
+    if (scale_bytes != 0 && !row_scales_.reserve(scale_bytes))
+        return fail(PKV_ERR_NO_MEMORY, "%" PRIu64 " bytes of scales for %" PRIu64 " pages", scale_bytes, geometry.num_pages);
+    fixed_scales_ = geometry.k_scales;
+    fixed_scales_.insert(fixed_scales_.end(), geometry.v_scales.begin(), geometry.v_scales.end());
+    place_scales(geometry, row_scales_.data(), fixed_scales_.data());
+    place_layers(geometry, base_);
+    return PKV_OK;
+}
+
+pkv_status PageMemory::create_on_device(const Geometry &geometry, const DevicePlaces &places) {
+    PKV_TRY(begin(geometry));
+    if (geometry.memory == PKV_MEMORY_NONE) return PKV_OK;
+    if (geometry.memory == PKV_MEMORY_POOL) kind_ = PKV_MEMORY_KIND_DEVICE;
+    place_scales(geometry, places.row_scales, places.fixed_scales);
+    place_layers(geometry, places.rows);
     return PKV_OK;
 }
 
@@ -126,6 +149,10 @@ void PageMemory::copy_beside(pkv_page src, pkv_page dst, uint32_t tokens) {
             if (side->rows != nullptr)
                 std::memcpy(side->row(static_cast<uint64_t>(dst), 0, 0), side->row(static_cast<uint64_t>(src), 0, 0),
                             uint64_t{tokens} * side->heads * sizeof(float));
+    copy_aux(src, dst, tokens);
+}
+
+void PageMemory::copy_aux(pkv_page src, pkv_page dst, uint32_t tokens) {
     if (aux_bytes_ != 0 && tokens == page_tokens_) std::memcpy(aux(dst), aux(src), aux_bytes_);
 }
 

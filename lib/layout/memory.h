@@ -10,6 +10,13 @@
 
 namespace pkv {
 
+/// Memory of a device that somebody else has allocated for a layer group. Nothing here reads or writes it.
+struct DevicePlaces {
+    std::byte *rows = nullptr;       ///< memory_bytes of the geometry; nullptr: the caller's tensors
+    std::byte *row_scales = nullptr; ///< PageMemory::row_scale_bytes()
+    float *fixed_scales = nullptr;   ///< K of all layers, then V
+};
+
 class PageMemory {
   public:
     PageMemory() = default;
@@ -19,6 +26,10 @@ class PageMemory {
 
     /// Allocates what the geometry asks for. May throw std::bad_alloc for the list of layers.
     pkv_status create(const Geometry &geometry, int32_t huge_pages);
+    /// Finds the places of all layers in memory of a device; only aux bytes are allocated.
+    pkv_status create_on_device(const Geometry &geometry, const DevicePlaces &places);
+    /// Bytes that the scales of rows need; PKV_ERR_NO_MEMORY past 64 bits.
+    static pkv_status row_scale_bytes(const Geometry &geometry, uint64_t &bytes);
 
     bool exists() const { return !layers_.empty(); }
     const LayerRows &layer(uint32_t index) const { return layers_[index]; }
@@ -26,6 +37,7 @@ class PageMemory {
     std::byte *aux(pkv_page page) { return aux_.data() + static_cast<uint64_t>(page) * aux_bytes_; }
     /// Copies what stands beside the rows of the first `tokens` tokens: their scales; with a whole page, its aux bytes too.
     void copy_beside(pkv_page src, pkv_page dst, uint32_t tokens);
+    void copy_aux(pkv_page src, pkv_page dst, uint32_t tokens);
     uint32_t num_layers() const { return static_cast<uint32_t>(layers_.size()); }
     int32_t kind() const { return kind_; } ///< PKV_MEMORY_KIND_*
 
@@ -34,8 +46,9 @@ class PageMemory {
 
   private:
     pkv_status map(uint64_t bytes, int32_t huge_pages);
-    void place_layers(const Geometry &geometry);
-    pkv_status place_scales(const Geometry &geometry);
+    pkv_status begin(const Geometry &geometry);
+    void place_layers(const Geometry &geometry, std::byte *base);
+    void place_scales(const Geometry &geometry, std::byte *row_scales, const float *fixed);
 
     std::vector<LayerRows> layers_;
     std::vector<LayerScales> scales_;

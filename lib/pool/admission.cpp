@@ -95,6 +95,7 @@ pkv_status Pool::admit_found(const prefix::Prompt &prompt, Candidates &found, co
             const bool reached = groups_[group].reaches(block, matched * page_tokens_);
             const pkv_page page = reached ? index_.page(nodes[block], group) : PKV_NO_PAGE;
             if (reached) pages(group).retain(page);
+            if (reached && device_ != nullptr) admission.waits |= groups_[group].order.before_reading(page);
             if (reached && on_hits_ != 0) note_hit(group, page);
             lists[group].push_back(page);
         }
@@ -102,10 +103,11 @@ pkv_status Pool::admit_found(const prefix::Prompt &prompt, Candidates &found, co
         match_inside_block(prompt, nodes.empty() ? root : nodes.back(), admission);
     for (uint32_t group = 0; group < num_groups_; ++group) {
         for (const AbsentBlock &block : absent)
-            lists[group].push_back((block.groups >> group & 1) != 0 ? take_page(group) : PKV_NO_PAGE);
-        for (uint64_t i = 0; i < admission.new_blocks; ++i) lists[group].push_back(take_page(group));
+            lists[group].push_back((block.groups >> group & 1) != 0 ? take_page(group, admission.waits) : PKV_NO_PAGE);
+        for (uint64_t i = 0; i < admission.new_blocks; ++i) lists[group].push_back(take_page(group, admission.waits));
         counters_.allocated_pages += wanted[group];
     }
+    handed_out_ |= admission.waits;
     if (admission.retry) {
         ++counters_.retries;
     } else if (admission.counted) {
@@ -203,6 +205,7 @@ void Pool::match_inside_block(const prefix::Prompt &prompt, NodeId parent, Admis
     for (uint32_t group = 0; group < num_groups_; ++group) {
         admission.partial_pages[group] = index_.page(best_node, group);
         pages(group).retain(admission.partial_pages[group]);
+        if (device_ != nullptr) admission.waits |= groups_[group].order.before_reading(admission.partial_pages[group]);
     }
     admission.partial_tokens = best;
 }
@@ -229,7 +232,7 @@ void Pool::advance(Frontier &frontier, const Key &key, NodeId node, uint64_t blo
     if (tiers_ != nullptr) frontier.digest = index_.digest(node);
 }
 
-pkv_status Pool::extend(BlockLists &lists, const GroupCounts &wanted) {
+pkv_status Pool::extend(BlockLists &lists, const GroupCounts &wanted, Fences &waits) {
     const Lock lock(mutex_);
     expire();
     for (uint32_t group = 0; group < num_groups_; ++group)
@@ -242,7 +245,7 @@ pkv_status Pool::extend(BlockLists &lists, const GroupCounts &wanted) {
         PKV_TRY(check_stored(group, wanted[group]));
     }
     for (uint32_t group = 0; group < num_groups_; ++group) {
-        for (uint64_t i = 0; i < wanted[group]; ++i) lists[group].push_back(take_page(group));
+        for (uint64_t i = 0; i < wanted[group]; ++i) lists[group].push_back(take_page(group, waits));
         counters_.allocated_pages += wanted[group];
     }
     return PKV_OK;
@@ -272,21 +275,21 @@ void Pool::retain_sequence(const BlockLists &lists, const Frontier &frontier) {
 
 /// Releases a sequence's blocks in the order in which they should be evicted: in a full group from the end, so that leaves go
 /// first; in a window group from the head, and the sinks last, since the window reaches back from the end.
-void Pool::release_list(uint32_t group, std::span<const pkv_page> list, uint64_t first) {
+void Pool::release_list(uint32_t group, std::span<const pkv_page> list, uint64_t first, const Fences &work) {
     const uint64_t size = list.size();
     if (groups_[group].full()) {
         for (uint64_t block = size; block-- > first;) {
             if (block >= first + release_ahead) prefetch_release(group, list[block - release_ahead]);
-            if (list[block] != PKV_NO_PAGE) release_one(group, list[block]);
+            if (list[block] != PKV_NO_PAGE) release_one(group, list[block], work);
         }
     } else {
         const uint64_t sinks = std::min<uint64_t>(blocks_for(groups_[group].geometry.sinks, page_tokens_), size);
         for (uint64_t block = std::max(first, sinks); block < size; ++block) {
             if (block + release_ahead < size) prefetch_release(group, list[block + release_ahead]);
-            if (list[block] != PKV_NO_PAGE) release_one(group, list[block]);
+            if (list[block] != PKV_NO_PAGE) release_one(group, list[block], work);
         }
         for (uint64_t block = sinks; block-- > first;)
-            if (list[block] != PKV_NO_PAGE) release_one(group, list[block]);
+            if (list[block] != PKV_NO_PAGE) release_one(group, list[block], work);
     }
     trim_cached(group);
 }
@@ -304,35 +307,35 @@ void Pool::prefetch_release(uint32_t group, pkv_page page) {
     if (const NodeId node = pages(group).node(page); node != no_node) prefetch(&index_.node(node));
 }
 
-void Pool::release_blocks(const BlockLists &lists, uint64_t first) {
+void Pool::release_blocks(const BlockLists &lists, uint64_t first, const Fences &work) {
     prefetch_pages(lists, first, UINT64_MAX);
     const Lock lock(mutex_);
-    for (uint32_t group = 0; group < num_groups_; ++group) release_list(group, lists[group], first);
+    for (uint32_t group = 0; group < num_groups_; ++group) release_list(group, lists[group], first, work);
 }
 
-void Pool::release_sequence(const BlockLists &lists, Frontier &frontier) {
+void Pool::release_sequence(const BlockLists &lists, Frontier &frontier, const Fences &work) {
     if (frontier.root == no_node) return;
     prefetch_pages(lists, 0, UINT64_MAX);
     const Lock lock(mutex_);
-    for (uint32_t group = 0; group < num_groups_; ++group) release_list(group, lists[group], 0);
+    for (uint32_t group = 0; group < num_groups_; ++group) release_list(group, lists[group], 0, work);
     --index_.root(frontier.root).references;
     index_.drop_root_if_unused(frontier.root);
     frontier = Frontier{};
 }
 
-void Pool::release_pages(const GroupPages &list) {
+void Pool::release_pages(const GroupPages &list, const Fences &work) {
     const Lock lock(mutex_);
     for (uint32_t group = 0; group < num_groups_; ++group) {
         if (list[group] == PKV_NO_PAGE) continue;
-        release_one(group, list[group]);
+        release_one(group, list[group], work);
         trim_cached(group);
     }
 }
 
-void Pool::release_passed(uint32_t group, std::span<const pkv_page> list) {
+void Pool::release_passed(uint32_t group, std::span<const pkv_page> list, const Fences &work) {
     const Lock lock(mutex_);
     for (const pkv_page page : list) {
-        release_one(group, page);
+        release_one(group, page, work);
         PageSet &set = pages(group);
         if (set.count(page) == 0 && set.published(page) && set.list_of(page) != PageList::pinned)
             set.move_newest(page, PageList::passed);

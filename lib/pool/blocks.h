@@ -2,6 +2,7 @@
 // What a pool and the sequences over it tell each other: blocks, where they stand, and what an admission found.
 #pragma once
 
+#include "device/fences.h"
 #include "layout/geometry.h"
 #include "prefix/index.h"
 #include "tier/stack.h"
@@ -63,6 +64,7 @@ struct Admission {
     uint64_t new_blocks = 0;
     uint64_t partial_tokens = 0; ///< tokens that matched in the block after
     GroupPages partial_pages{};  ///< where they lie, each with a count that the caller releases
+    Fences waits;                ///< of device pools: what uses of all these pages come after
 };
 
 /// A caller's K or V, checked.
@@ -73,6 +75,14 @@ struct CallerRows {
 struct CallerTensors {
     CallerRows k;
     CallerRows v;
+};
+
+/// Tokens [first, first + count) of a sequence, and the row where they begin at the caller's.
+struct SequenceRows {
+    const pkv_page *pages = nullptr;
+    uint64_t first = 0;
+    uint64_t count = 0;
+    uint64_t row = 0;
 };
 
 /// Retention of a range of tokens of one sequence.

@@ -103,6 +103,13 @@ pkv_status Pool::need_memory(uint32_t group) const {
     return PKV_OK;
 }
 
+pkv_status Pool::need_host_memory(uint32_t group) const {
+    PKV_TRY(need_memory(group));
+    if (device_ != nullptr)
+        return fail(PKV_ERR_UNSUPPORTED, "group %u is in memory of device %d, and only host memory is handed over", group, device_->index());
+    return PKV_OK;
+}
+
 pkv_status Pool::source_rows(uint32_t group, const pkv_tensor *k, const pkv_tensor *v, uint64_t count,
                              CallerTensors &out) const {
     const Geometry &shape = geometry(group);
@@ -133,6 +140,13 @@ tensor::Conversion Pool::conversion(uint32_t group, uint32_t layer, int32_t flat
 
 namespace {
 
+/// The caller's rows from row `first` on.
+CallerTensors rows_from(CallerTensors rows, uint64_t first) {
+    for (CallerRows *side : {&rows.k, &rows.v})
+        if (side->rows.base != nullptr) side->rows.base += first * side->rows.token_stride;
+    return rows;
+}
+
 /// Runs `move` for the sides that have the stored type and `convert` for those that have another: once when both agree.
 template <class Move, class Convert>
 void by_dtype(const CallerTensors &rows, int32_t stored, Move &&move, Convert &&convert) {
@@ -151,8 +165,10 @@ void by_dtype(const CallerTensors &rows, int32_t stored, Move &&move, Convert &&
 
 } // namespace
 
-void Pool::write_rows(uint32_t group, uint32_t layer, std::span<const pkv_slot> slots, const CallerTensors &rows) const {
-    if (slots.empty()) return;
+pkv_status Pool::write_rows(uint32_t group, uint32_t layer, std::span<const pkv_slot> slots, const CallerTensors &rows,
+                            Turn &turn) const {
+    if (slots.empty()) return PKV_OK;
+    if (device_ != nullptr) return write_on_device(group, layer, slots.data(), slots.size(), true, rows, turn);
     const LayerRows &stored = memory(group).layer(layer);
     by_dtype(
         rows, geometry(group).dtype,
@@ -160,11 +176,16 @@ void Pool::write_rows(uint32_t group, uint32_t layer, std::span<const pkv_slot> 
         [&](int32_t dtype, const FlatRows &k, const FlatRows &v) {
             tensor::write_converted(stored, conversion(group, layer, dtype), slots, k, v, workers());
         });
+    return PKV_OK;
 }
 
-void Pool::read_rows(uint32_t group, uint32_t layer, const pkv_page *list, uint64_t first, uint64_t count,
-                     const CallerTensors &rows) const {
-    if (count == 0) return;
+pkv_status Pool::read_rows(uint32_t group, uint32_t layer, const pkv_page *list, uint64_t first, uint64_t count,
+                           const CallerTensors &rows, Turn &turn) const {
+    if (count == 0) return PKV_OK;
+    if (device_ != nullptr) {
+        const SequenceRows one{list, first, count, 0};
+        return read_sequences(group, layer, {&one, 1}, 0, rows, turn);
+    }
     const LayerRows &stored = memory(group).layer(layer);
     by_dtype(
         rows, geometry(group).dtype,
@@ -174,21 +195,74 @@ void Pool::read_rows(uint32_t group, uint32_t layer, const pkv_page *list, uint6
         [&](int32_t dtype, const FlatRows &k, const FlatRows &v) {
             tensor::gather_converted(stored, conversion(group, layer, dtype), list, first, count, k, v, workers());
         });
-}
-
-pkv_status Pool::write(uint32_t group, uint32_t layer, std::span<const pkv_slot> slots, const pkv_tensor *k,
-                       const pkv_tensor *v) {
-    PKV_TRY(need_memory(group));
-    CallerTensors rows;
-    PKV_TRY(source_rows(group, k, v, slots.size(), rows));
-    PKV_TRY(check_slots(group, slots));
-    write_rows(group, layer, slots, rows);
     return PKV_OK;
 }
 
-pkv_status Pool::check_slots(uint32_t group, std::span<const pkv_slot> slots) {
+void Pool::zero_rows(uint32_t group, const CallerTensors &rows, uint64_t first, uint64_t end) const {
+    const Geometry &shape = geometry(group);
+    for (const CallerRows *side : {&rows.k, &rows.v}) {
+        if (side->rows.base == nullptr) continue;
+        const uint64_t stored = side == &rows.k ? shape.k_row_bytes : shape.v_row_bytes;
+        const uint64_t row_bytes = flat_row_bytes(shape, side->dtype, stored);
+        for (uint64_t token = first; token < end; ++token)
+            for (uint32_t head = 0; head < shape.heads; ++head)
+                std::memset(side->rows.base + token * side->rows.token_stride + head * side->rows.head_stride, 0, row_bytes);
+    }
+}
+
+pkv_status Pool::read_sequences(uint32_t group, uint32_t layer, std::span<const SequenceRows> sequences, uint64_t padded,
+                                const CallerTensors &rows, Turn &turn) const {
+    if (device_ == nullptr) {
+        for (const SequenceRows &at : sequences) {
+            PKV_TRY(read_rows(group, layer, at.pages, at.first, at.count, rows_from(rows, at.row), turn));
+            if (padded != 0) zero_rows(group, rows, at.row + at.count, at.row + padded);
+        }
+        return PKV_OK;
+    }
+    // One launch: only the blocks that are read, one list behind the other.
+    std::vector<pkv_page> pages;
+    std::vector<int32_t> indptr;
+    std::vector<uint64_t> first, counts, out;
+    pkv_device_gather gather{};
+    for (const SequenceRows &at : sequences) {
+        const uint64_t begin = at.first / page_tokens_;
+        indptr.push_back(static_cast<int32_t>(pages.size()));
+        pages.insert(pages.end(), at.pages + begin, at.pages + (at.count == 0 ? begin : blocks_for(at.first + at.count, page_tokens_)));
+        if (pages.size() > INT32_MAX)
+            return fail(PKV_ERR_LIMIT, "%zu blocks in one gather, more than 2^31-1", pages.size());
+        first.push_back(at.first - begin * page_tokens_);
+        counts.push_back(at.count);
+        out.push_back(at.row);
+        gather.max_count = std::max(gather.max_count, at.count);
+    }
+    indptr.push_back(static_cast<int32_t>(pages.size()));
+    gather.pages = pages.data();
+    gather.indptr = indptr.data();
+    gather.num_pages = pages.size();
+    gather.first = first.data();
+    gather.counts = counts.data();
+    gather.out_first = out.data();
+    gather.num_sequences = sequences.size();
+    gather.padded = padded;
+    gather.arrays_on_host = 1;
+    return read_on_device(group, layer, gather, rows, turn);
+}
+
+pkv_status Pool::write(uint32_t group, uint32_t layer, std::span<const pkv_slot> slots, const pkv_tensor *k,
+                       const pkv_tensor *v, Turn &turn) {
+    PKV_TRY(need_memory(group));
+    CallerTensors rows;
+    PKV_TRY(source_rows(group, k, v, slots.size(), rows));
+    if (device_ != nullptr) return write_slots_on_device(group, layer, slots, rows, turn);
+    Fences waits;
+    PKV_TRY(check_slots(group, slots, waits));
+    return write_rows(group, layer, slots, rows, turn);
+}
+
+pkv_status Pool::check_slots(uint32_t group, std::span<const pkv_slot> slots, Fences &waits) {
     const Lock lock(mutex_);
     const PageSet &set = pages(group);
+    const PageOrder &order = groups_[group].order;
     const uint64_t num_slots = set.size() * page_tokens_;
     uint64_t page_begin = 0; // the page that was checked last: slots mostly come in runs
     uint64_t page_end = 0;
@@ -202,6 +276,7 @@ pkv_status Pool::check_slots(uint32_t group, std::span<const pkv_slot> slots) {
         if (set.count(page) == 0 || set.published(page))
             return fail(PKV_ERR_STATE, "slots[%" PRIu64 "] is in page %d, which %s", i, page,
                         set.count(page) == 0 ? "nobody holds" : "is published");
+        if (order.exists()) waits |= order.before_writing(page);
         page_begin = static_cast<uint64_t>(page) * page_tokens_;
         page_end = page_begin + page_tokens_;
     }
@@ -209,7 +284,7 @@ pkv_status Pool::check_slots(uint32_t group, std::span<const pkv_slot> slots) {
 }
 
 pkv_status Pool::gather(uint32_t group, uint32_t layer, std::span<const pkv_page> list, uint64_t first, uint64_t count,
-                        const pkv_tensor *k, const pkv_tensor *v) {
+                        const pkv_tensor *k, const pkv_tensor *v, Turn &turn) {
     PKV_TRY(need_memory(group));
     uint64_t end = 0;
     if (__builtin_add_overflow(first, count, &end) || blocks_for(end, page_tokens_) > list.size())
@@ -218,19 +293,27 @@ pkv_status Pool::gather(uint32_t group, uint32_t layer, std::span<const pkv_page
     CallerTensors rows;
     PKV_TRY(target_rows(group, k, v, count, rows));
     if (count == 0) return PKV_OK;
+    if (device_ != nullptr) {
+        bool on_host = true;
+        PKV_TRY(is_on_host(list.data(), turn, on_host));
+        if (!on_host) return gather_by_device_list(group, layer, list, first, count, rows, turn);
+    }
+    Fences waits;
     {
         const Lock lock(mutex_);
         const PageSet &set = pages(group);
+        const PageOrder &order = groups_[group].order;
         for (uint64_t block = first / page_tokens_; block <= (end - 1) / page_tokens_; ++block) {
             if (!set.in_range(list[block])) return no_such_page(group, list[block]);
             if (set.count(list[block]) == 0) return fail(PKV_ERR_STATE, "page %d is held by nobody", list[block]);
+            if (order.exists()) waits |= order.before_reading(list[block]);
         }
     }
-    read_rows(group, layer, list.data(), first, count, rows);
-    return PKV_OK;
+    if (device_ != nullptr) PKV_TRY(turn.after(waits));
+    return read_rows(group, layer, list.data(), first, count, rows, turn);
 }
 
-pkv_status Pool::copy_pages(uint32_t group, std::span<const pkv_page> src, std::span<const pkv_page> dst) {
+pkv_status Pool::copy_pages(uint32_t group, std::span<const pkv_page> src, std::span<const pkv_page> dst, Turn &turn) {
     PKV_TRY(need_memory(group));
     std::vector<pkv_page> targets(dst.begin(), dst.end());
     std::sort(targets.begin(), targets.end());
@@ -239,9 +322,11 @@ pkv_status Pool::copy_pages(uint32_t group, std::span<const pkv_page> src, std::
     for (const pkv_page page : src)
         if (std::binary_search(targets.begin(), targets.end(), page))
             return fail(PKV_ERR_INVALID, "page %d is both source and destination", page);
+    Fences waits;
     {
         const Lock lock(mutex_);
         const PageSet &set = pages(group);
+        const PageOrder &order = groups_[group].order;
         for (uint64_t i = 0; i < src.size(); ++i) {
             if (!set.in_range(src[i])) return no_such_page(group, src[i]);
             if (!set.in_range(dst[i])) return no_such_page(group, dst[i]);
@@ -249,9 +334,13 @@ pkv_status Pool::copy_pages(uint32_t group, std::span<const pkv_page> src, std::
             if (set.count(dst[i]) == 0 || set.published(dst[i]))
                 return fail(PKV_ERR_STATE, "page %d, a destination, %s", dst[i],
                             set.count(dst[i]) == 0 ? "is held by nobody" : "is published");
+            if (!order.exists()) continue;
+            waits |= order.before_reading(src[i]);
+            waits |= order.before_writing(dst[i]);
         }
     }
-    for (uint64_t i = 0; i < src.size(); ++i) copy_page_bytes(group, src[i], dst[i], page_tokens_);
+    if (device_ != nullptr) return copy_pages_on_device(group, src, dst, waits, turn);
+    for (uint64_t i = 0; i < src.size(); ++i) PKV_TRY(copy_page_bytes(group, src[i], dst[i], page_tokens_, turn));
     return PKV_OK;
 }
 
@@ -272,11 +361,76 @@ void Pool::move_row(uint32_t group, pkv_slot src, pkv_slot dst) const {
     }
 }
 
-void Pool::copy_page_bytes(uint32_t group, pkv_page src, pkv_page dst, uint32_t tokens) const {
+pkv_status Pool::move_rows(uint32_t group, std::span<const pkv_slot> src, std::span<const pkv_slot> dst, Turn &turn) const {
+    if (device_ != nullptr) return src.empty() ? PKV_OK : move_rows_on_device(group, src, dst, turn);
+    for (size_t i = 0; i < src.size(); ++i) move_row(group, src[i], dst[i]); // in order: nothing is overwritten that is still wanted
+    return PKV_OK;
+}
+
+pkv_status Pool::copy_page_bytes(uint32_t group, pkv_page src, pkv_page dst, uint32_t tokens, Turn &turn) const {
     PageMemory &bytes = groups_[group].memory;
+    if (device_ != nullptr) {
+        PKV_TRY(copy_on_device(group, {&src, 1}, {&dst, 1}, tokens, turn));
+        bytes.copy_aux(src, dst, tokens);
+        return PKV_OK;
+    }
     for (uint32_t layer = 0; layer < bytes.num_layers(); ++layer)
         tensor::copy_page(bytes.layer(layer), src, dst, tokens);
     bytes.copy_beside(src, dst, tokens);
+    return PKV_OK;
+}
+
+// ---- to and from host memory ---------------------------------------------------------------------------------------
+
+namespace {
+
+/// One side's rows in host memory, as a caller's tensor of the stored type.
+CallerTensors dense_rows(const Geometry &geometry, bool is_k, const std::byte *rows) {
+    CallerTensors both;
+    const uint64_t row_bytes = is_k ? geometry.k_row_bytes : geometry.v_row_bytes;
+    CallerRows &side = is_k ? both.k : both.v;
+    side.rows = FlatRows{const_cast<std::byte *>(rows), row_bytes * geometry.heads, row_bytes};
+    side.dtype = geometry.dtype;
+    return both;
+}
+
+} // namespace
+
+/// Copies a scale for each row of a range from the pages to a buffer, or the other way.
+void Pool::move_host_scales(uint32_t group, uint32_t layer, bool is_k, const pkv_page *list, uint64_t first, uint64_t count,
+                            std::byte *flat, bool to_pages) const {
+    const LayerScales &both = memory(group).scales(layer);
+    const RowScales &scales = is_k ? both.k : both.v;
+    const uint64_t bytes = scales.heads * sizeof(float);
+    for (uint64_t i = 0; i < count; ++i) {
+        const auto page = static_cast<uint64_t>(list[(first + i) / page_tokens_]);
+        float *row = scales.row(page, (first + i) % page_tokens_, 0);
+        to_pages ? std::memcpy(row, flat + i * bytes, bytes) : std::memcpy(flat + i * bytes, row, bytes);
+    }
+}
+
+pkv_status Pool::take_out(uint32_t group, uint32_t layer, bool is_k, const pkv_page *list, uint64_t first, uint64_t count,
+                          std::byte *rows, std::byte *scales, Turn &turn) const {
+    if (device_ != nullptr) return take_out_of_device(group, layer, is_k, list, first, count, rows, scales, turn);
+    PKV_TRY(read_rows(group, layer, list, first, count, dense_rows(geometry(group), is_k, rows), turn));
+    if (scales != nullptr) move_host_scales(group, layer, is_k, list, first, count, scales, false);
+    return PKV_OK;
+}
+
+pkv_status Pool::put_in(uint32_t group, uint32_t layer, bool is_k, const pkv_page *list, uint64_t first, uint64_t count,
+                        const std::byte *rows, const std::byte *scales, std::span<pkv_slot> slots, Turn &turn) const {
+    if (device_ != nullptr) return put_into_device(group, layer, is_k, list, first, count, rows, scales, slots, turn);
+    fill_slots(list, first, slots.first(count));
+    PKV_TRY(write_rows(group, layer, slots.first(count), dense_rows(geometry(group), is_k, rows), turn));
+    if (scales != nullptr) move_host_scales(group, layer, is_k, list, first, count, const_cast<std::byte *>(scales), true);
+    return PKV_OK;
+}
+
+void Pool::fill_slots(const pkv_page *list, uint64_t first, std::span<pkv_slot> slots) const {
+    for (uint64_t i = 0; i < slots.size(); ++i) {
+        const auto page = static_cast<pkv_slot>(list[(first + i) / page_tokens_]);
+        slots[i] = page * page_tokens_ + static_cast<pkv_slot>((first + i) % page_tokens_);
+    }
 }
 
 } // namespace pkv

@@ -19,13 +19,14 @@ uint64_t Pool::evict(uint32_t group, uint64_t num_pages) {
     const Lock lock(mutex_);
     expire();
     PageSet &set = pages(group);
-    const uint64_t before = set.free_count();
-    while (set.free_count() - before < num_pages && set.cached_count() > set.pinned_count()) {
+    const auto free_pages = [&set] { return set.free_count() + set.quarantined_count(); };
+    const uint64_t before = free_pages();
+    while (free_pages() - before < num_pages && set.cached_count() > set.pinned_count()) {
         const pkv_page page = evict_one(group);
         if (page == PKV_NO_PAGE) break;
         make_free(group, page);
     }
-    return set.free_count() - before;
+    return free_pages() - before;
 }
 
 /// Waits while so many pages may not be had without the one that the cleaner reads, which takes as long as a copy of a page.
@@ -46,14 +47,14 @@ bool Pool::wait_for_borrowed(uint32_t group, uint64_t wanted) {
 /// Whether so many pages can be had without the loss of one that is still to be stored.
 pkv_status Pool::check_stored(uint32_t group, uint64_t wanted) {
     const PageSet &set = pages(group);
-    if (!keep_unstored_ || wanted <= set.free_count() || wanted > set.room()) return PKV_OK;
+    if (!keep_unstored_ || wanted <= set.free_count() + set.quarantined_count() || wanted > set.room()) return PKV_OK;
     const uint64_t waiting = set.dirty_count() + set.urgent_count() + cleaner_->open_stores();
     if (waiting == 0) return PKV_OK;
     cleaner_->wake();
     return fail(PKV_ERR_AGAIN,
                 "%" PRIu64 " pages wanted in group %u, %" PRIu64 " are free, and %" PRIu64
                 " cached ones wait to be stored first",
-                wanted, group, set.free_count(), waiting);
+                wanted, group, set.free_count() + set.quarantined_count(), waiting);
 }
 
 uint32_t Pool::list_for(const prefix::Node &node) const {

@@ -2,12 +2,16 @@
 // One layer group of a pool: its geometry, its bytes, and the state of its pages.
 #pragma once
 
+#include "device/device.h"
 #include "layout/geometry.h"
 #include "layout/image.h"
 #include "layout/memory.h"
+#include "pool/page_order.h"
 #include "pool/page_set.h"
 
 #include <pagedkv/pool.h>
+
+#include <vector>
 
 namespace pkv {
 
@@ -16,6 +20,12 @@ struct Group {
     PageMemory memory;
     ImageFormat image; // of pools with tiers
     PageSet pages; // guarded by the pool's mutex, but for size()
+
+    // Of device pools.
+    PageOrder order; // guarded by the pool's mutex
+    DeviceMemory rows, row_scales, fixed_scales;
+    std::vector<pkv_device_layer> layers;
+    std::vector<pkv_device_layer> bare_layers; // the same without scales: for rows that are moved as they are stored
 
     bool full() const { return geometry.attention == PKV_ATTENTION_FULL; }
 

@@ -2,6 +2,7 @@
 // Pages on their way to and from tiers.
 #pragma once
 
+#include "device/fences.h"
 #include "prefix/index.h"
 #include "tier/stack.h"
 
@@ -36,6 +37,7 @@ struct PageStore {
     bool pin = false;
     pkv_retention retention = PKV_RETENTION_INIT;
     uint64_t tag = PKV_TIER_TAG_ALL - 1; ///< of no namespace
+    Fences after;                        ///< on a device: work that it is read after
     pkv_status status = PKV_OK;          ///< out: PKV_OK when one tier has it
     uint32_t stored = 0;                 ///< out: bit mask of those that have it
 };

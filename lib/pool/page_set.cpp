@@ -42,6 +42,27 @@ void PageSet::retain(pkv_page page) {
 
 void PageSet::set_free(pkv_page page) { free_stack_[num_free_stack_++] = page; }
 
+pkv_status PageSet::create_quarantine() {
+    return quarantine_.reserve(size_) ? PKV_OK : fail(PKV_ERR_NO_MEMORY, "state of %" PRIu64 " pages", size_);
+}
+
+void PageSet::quarantine(pkv_page page) {
+    quarantine_[(first_quarantined_ + quarantined_) % size_] = page;
+    ++quarantined_;
+}
+
+void PageSet::release_quarantined() {
+    set_free(quarantine_[first_quarantined_]);
+    first_quarantined_ = (first_quarantined_ + 1) % size_;
+    --quarantined_;
+}
+
+pkv_page PageSet::take_quarantined() {
+    if (quarantined_ == 0) return PKV_NO_PAGE;
+    release_quarantined();
+    return take_free();
+}
+
 pkv_page PageSet::victim() const {
     for (uint32_t word = 0; word < 2; ++word)
         for (uint64_t filled = filled_[word]; filled != 0; filled &= filled - 1) {

@@ -16,6 +16,9 @@
 // where it is wanted, in order of release. Cached pages that have their images wait in a third one, also in order of release,
 // until their tiers have been told that they were in use.
 //
+// A page of a device pool that becomes free while work under a sync may still use it waits in quarantine, and is given out, the
+// oldest first, when no other is free.
+//
 // So every step is O(1), whatever the pool's size. Not thread-safe: the pool's mutex guards it.
 #pragma once
 
@@ -65,10 +68,11 @@ class PageSet {
     uint64_t size() const { return size_; }
     uint64_t free_count() const { return num_free_stack_ + (size_ - fresh_); }
     uint64_t cached_count() const { return cached_; }
+    uint64_t quarantined_count() const { return quarantined_; }
     uint64_t pinned_count() const { return lists_[PageList::pinned].length; }
     /// Pages that can be had: free, or evictable.
-    uint64_t room() const { return free_count() + cached_ - pinned_count(); }
-    uint64_t held_count() const { return size_ - free_count() - cached_; }
+    uint64_t room() const { return free_count() + quarantined_ + cached_ - pinned_count(); }
+    uint64_t held_count() const { return size_ - free_count() - quarantined_ - cached_; }
     bool in_range(pkv_page page) const { return page >= 0 && static_cast<uint64_t>(page) < size_; }
 
     uint32_t count(pkv_page page) const { return meta(page).count; }
@@ -96,6 +100,14 @@ class PageSet {
     void drop_count(pkv_page page) { --meta(page).count; }
     void restore_count(pkv_page page) { ++meta(page).count; }
     void set_free(pkv_page page);
+
+    pkv_status create_quarantine();
+    void quarantine(pkv_page page); ///< instead of set_free()
+    pkv_page oldest_quarantined() const {
+        return quarantined_ == 0 ? PKV_NO_PAGE : quarantine_[first_quarantined_];
+    }
+    void release_quarantined();     ///< the oldest one is free
+    pkv_page take_quarantined();    ///< the oldest one, with count 1, or PKV_NO_PAGE
 
     /// Puts a page without a count at the new end of a list.
     void cache(pkv_page page, uint32_t list) { push_before(page, list, 0); }
@@ -177,6 +189,9 @@ class PageSet {
     VirtualArray<pkv_page> free_stack_; // pages freed, the last one on top
     uint64_t num_free_stack_ = 0;
     uint64_t fresh_ = 0; // pages from here on were never used; they come after the freed ones
+    VirtualArray<pkv_page> quarantine_; // a ring
+    uint64_t first_quarantined_ = 0;
+    uint64_t quarantined_ = 0;
     uint64_t cached_ = 0;
     List lists_[PageList::count];
     bool tracked_ = false; // there are tiers

@@ -51,13 +51,14 @@ Pool::~Pool() {
     // Their threads end before anything that they use. The mover's last jobs still wake the cleaner.
     if (cleaner_ != nullptr) cleaner_->stop();
     mover_.reset();
+    if (poison_stream_ != nullptr) device_->give_stream(poison_stream_);
 }
 
 pkv_status Pool::create(const pkv_pool_options &options, std::span<const pkv_group_options> groups,
                         std::vector<Attachment> tiers, std::shared_ptr<Pool> &pool) {
     if (options.huge_pages < PKV_HUGE_PAGES_AUTO || options.huge_pages > PKV_HUGE_PAGES_REQUIRE)
         return fail(PKV_ERR_INVALID, "huge_pages is %d, none of PKV_HUGE_PAGES_*", options.huge_pages);
-    if ((options.debug & ~(PKV_DEBUG_EQUAL_KEYS | PKV_DEBUG_POISON)) != 0)
+    if ((options.debug & ~(PKV_DEBUG_EQUAL_KEYS | PKV_DEBUG_POISON | PKV_DEBUG_HOT_PAGES)) != 0)
         return fail(PKV_ERR_UNSUPPORTED, "debug is 0x%x, with unknown bits", options.debug);
     if (options.copy_threads > max_copy_threads)
         return fail(PKV_ERR_LIMIT, "copy_threads is %u, more than %u", options.copy_threads, max_copy_threads);
@@ -68,26 +69,31 @@ pkv_status Pool::create(const pkv_pool_options &options, std::span<const pkv_gro
     if (sodium_init() < 0) return fail(PKV_ERR_INTERNAL, "libsodium does not start");
 
     auto fresh = std::make_shared<Pool>();
+    PKV_TRY(fresh->open_device(options));
     fresh->page_tokens_ = options.page_tokens;
     fresh->num_groups_ = static_cast<uint32_t>(groups.size());
     fresh->groups_ = std::make_unique<Group[]>(groups.size());
     fresh->poison_ = (options.debug & PKV_DEBUG_POISON) != 0;
+    fresh->hot_pages_ = (options.debug & PKV_DEBUG_HOT_PAGES) != 0;
     fresh->has_memory_ = true;
     uint64_t max_nodes = 0;
     bool any_full = false;
     for (uint32_t i = 0; i < fresh->num_groups_; ++i) {
         Group &group = fresh->groups_[i];
         PKV_TRY(make_geometry(groups[i], i, options.page_tokens, group.geometry));
-        PKV_TRY(group.memory.create(group.geometry, options.huge_pages));
         PKV_TRY(group.pages.create(group.geometry.num_pages));
+        PKV_TRY(fresh->device_ == nullptr ? group.memory.create(group.geometry, options.huge_pages)
+                                          : fresh->create_device_memory(group));
         max_nodes += group.geometry.num_pages;
         any_full = any_full || group.full();
         fresh->has_memory_ = fresh->has_memory_ && group.memory.exists();
         fresh->caller_memory_ = fresh->caller_memory_ || group.geometry.memory == PKV_MEMORY_CALLER;
+        const Lock lock(fresh->mutex_); // nobody else has it yet; said for the checker
         if (fresh->poison_ && group.geometry.memory == PKV_MEMORY_POOL)
-            for (uint64_t page = 0; page < group.geometry.num_pages; ++page)
-                group.memory.fill_page(static_cast<pkv_page>(page), 0xFF);
+            for (uint64_t page = 0; page < group.geometry.num_pages; ++page) fresh->poison(i, static_cast<pkv_page>(page));
     }
+    if (fresh->poison_stream_ != nullptr)
+        PKV_TRY(fresh->device_->call("poison", &pkv_device_table::wait_stream, fresh->poison_stream_));
     if (max_nodes > INT32_MAX)
         return fail(PKV_ERR_LIMIT, "%" PRIu64 " pages over all groups, more than 2^31-1", max_nodes);
     // Where all groups have windows, sequences go on for longer than there are pages, and their blocks are chained to the first.
@@ -106,8 +112,8 @@ pkv_status Pool::create(const pkv_pool_options &options, std::span<const pkv_gro
     fresh->keys_.set_seed(seed, (options.debug & PKV_DEBUG_EQUAL_KEYS) != 0);
     if (!tiers.empty()) PKV_TRY(fresh->create_tiers(options, std::move(tiers)));
     log_message(PKV_LOG_INFO, "pool of %u groups, %" PRIu64 " pages of %u tokens, memory kind %d, %s kernels, %u copy threads",
-                fresh->num_groups_, num_pages, fresh->page_tokens_, fresh->groups_[0].memory.kind(), tensor::kernel_name(),
-                options.copy_threads);
+                fresh->num_groups_, num_pages, fresh->page_tokens_, fresh->groups_[0].memory.kind(),
+                fresh->device_ != nullptr ? fresh->device_->facts().name : tensor::kernel_name(), options.copy_threads);
     pool = std::move(fresh);
     return PKV_OK;
 }
@@ -150,7 +156,7 @@ pkv_status Pool::no_such_page(uint32_t group, pkv_page page) const {
 
 // ---- alloc, retain, release ----------------------------------------------------------------------------------------
 
-pkv_status Pool::alloc(uint32_t group, uint64_t num_pages, pkv_page *out) {
+pkv_status Pool::alloc(uint32_t group, uint64_t num_pages, pkv_page *out, Fences &waits) {
     const Lock lock(mutex_);
     expire();
     wait_for_borrowed(group, num_pages);
@@ -159,9 +165,18 @@ pkv_status Pool::alloc(uint32_t group, uint64_t num_pages, pkv_page *out) {
         return no_pages(group, num_pages);
     }
     PKV_TRY(check_stored(group, num_pages));
-    for (uint64_t i = 0; i < num_pages; ++i) out[i] = take_page(group);
+    for (uint64_t i = 0; i < num_pages; ++i) out[i] = take_page(group, waits);
     counters_.allocated_pages += num_pages;
     return PKV_OK;
+}
+
+pkv_status Pool::alloc(uint32_t group, uint64_t num_pages, pkv_page *out) {
+    Fences waits;
+    PKV_TRY(alloc(group, num_pages, out, waits));
+    if (device_ == nullptr) return PKV_OK;
+    const pkv_status status = make_ready(waits);
+    if (status != PKV_OK) release(group, {out, num_pages}, nullptr);
+    return status;
 }
 
 pkv_status Pool::no_pages(uint32_t group, uint64_t wanted) {
@@ -169,15 +184,25 @@ pkv_status Pool::no_pages(uint32_t group, uint64_t wanted) {
     return fail(PKV_ERR_NO_PAGES,
                 "%" PRIu64 " pages wanted in group %u: of %" PRIu64 ", %" PRIu64 " are free and %" PRIu64
                 " cached, %" PRIu64 " of these pinned",
-                wanted, group, set.size(), set.free_count(), set.cached_count(), set.pinned_count());
+                wanted, group, set.size(), set.free_count() + set.quarantined_count(), set.cached_count(), set.pinned_count());
 }
 
 /// A page for the caller; whoever calls made sure that there is room.
-pkv_page Pool::take_page(uint32_t group) {
-    pkv_page page = pages(group).take_free();
-    if (page != PKV_NO_PAGE) return page;
-    make_free(group, evict_one(group));
-    return pages(group).take_free();
+pkv_page Pool::take_page(uint32_t group, Fences &waits) {
+    PageSet &set = pages(group);
+    pkv_page page = set.take_free();
+    if (page == PKV_NO_PAGE) page = set.take_quarantined();
+    if (page == PKV_NO_PAGE) {
+        make_free(group, evict_one(group));
+        page = set.take_free();
+        if (page == PKV_NO_PAGE) page = set.take_quarantined();
+    }
+    if (device_ != nullptr) {
+        const Fences before = groups_[group].order.before_writing(page);
+        waits |= before;
+        handed_out_ |= before;
+    }
+    return page;
 }
 
 pkv_status Pool::retain(uint32_t group, std::span<const pkv_page> list) {
@@ -203,7 +228,7 @@ pkv_status check_release(const PageSet &set, pkv_page page) {
 
 } // namespace
 
-pkv_status Pool::release(uint32_t group, std::span<const pkv_page> list, pkv_status *statuses) {
+pkv_status Pool::release(uint32_t group, std::span<const pkv_page> list, pkv_status *statuses, const Fences &work) {
     const Lock lock(mutex_);
     PageSet &set = pages(group);
     pkv_status first = PKV_OK;
@@ -222,7 +247,7 @@ pkv_status Pool::release(uint32_t group, std::span<const pkv_page> list, pkv_sta
     if (statuses != nullptr || first == PKV_OK) {
         for (uint64_t i = list.size(); i-- > 0;) {
             const pkv_status status = check_release(set, list[i]);
-            if (status == PKV_OK) release_one(group, list[i]);
+            if (status == PKV_OK) release_one(group, list[i], work);
             if (statuses != nullptr) statuses[i] = status;
             if (status != PKV_OK) {
                 first = status;
@@ -236,7 +261,8 @@ pkv_status Pool::release(uint32_t group, std::span<const pkv_page> list, pkv_sta
     return PKV_OK;
 }
 
-void Pool::release_one(uint32_t group, pkv_page page) {
+void Pool::release_one(uint32_t group, pkv_page page, const Fences &work) {
+    if (!work.none()) groups_[group].order.used(page, work);
     if (!pages(group).release(page)) return;
     if (pages(group).published(page))
         cache_page(group, page);
@@ -251,8 +277,19 @@ void Pool::make_free(uint32_t group, pkv_page page) {
         pages(group).restore_count(page);
         return;
     }
-    if (poison_ && geometry(group).memory == PKV_MEMORY_POOL) groups_[group].memory.fill_page(page, 0xFF);
-    pages(group).set_free(page);
+    const bool in_use = device_ != nullptr && is_in_use(group, page);
+    if (poison_ && geometry(group).memory == PKV_MEMORY_POOL) poison(group, page);
+    if (in_use && !hot_pages_)
+        pages(group).quarantine(page);
+    else
+        pages(group).set_free(page);
+}
+
+void Pool::poison(uint32_t group, pkv_page page) {
+    if (device_ != nullptr)
+        poison_on_device(group, page);
+    else
+        groups_[group].memory.fill_page(page, 0xFF);
 }
 
 pkv_status Pool::page_info(uint32_t group, pkv_page page, pkv_page_info &info) {
@@ -283,6 +320,7 @@ void Pool::stats(uint32_t group, pkv_pool_stats &out) {
     out.free_pages = set.free_count();
     out.held_pages = set.held_count();
     out.cached_pages = set.cached_count();
+    out.quarantined_pages = set.quarantined_count();
     out.pinned_pages = set.pinned_count();
     out.unstored_pages = set.dirty_count();
     if (tiers_ != nullptr) out.image_bytes = groups_[group].image.image_bytes();

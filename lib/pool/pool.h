@@ -9,6 +9,7 @@
 //   admission.cpp  what block tables need: admission in one step, counts of whole sequences
 //   retention.cpp  priorities, pins, timers
 //   bytes.cpp      write, gather, copy
+//   device.cpp     memory of a device pool, and what its callers come after; device_bytes.cpp: the same as bytes.cpp there
 //   tiers.cpp      what is found in the tiers below, and comes up from there
 //   stores.cpp     pages on their way down; cleaner.cpp is the thread that sends them
 //   moves.cpp      pages moved by key; mover.cpp is the thread that does it
@@ -17,6 +18,7 @@
 #include "core/handles.h"
 #include "core/mutex.h"
 #include "core/workers.h"
+#include "device/turn.h"
 #include "pool/blocks.h"
 #include "pool/events.h"
 #include "pool/group.h"
@@ -32,6 +34,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -61,6 +64,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     pkv_layer_layout layer_layout(uint32_t group, uint32_t layer) const; ///< addresses NULL without memory
     PageMemory &memory(uint32_t group) const { return groups_[group].memory; }
     Workers *workers() const { return workers_.get(); }
+    const std::shared_ptr<Device> &device() const { return device_; } ///< nullptr: host memory
     pkv_status check_group(uint32_t group) const;
     pkv_status check_layer(uint32_t group, uint32_t layer) const;
 
@@ -75,15 +79,19 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
     // ---- pages
     pkv_status alloc(uint32_t group, uint64_t num_pages, pkv_page *pages) PKV_EXCLUDES(mutex_);
+    /// On a device, uses of the pages come after `waits`; the other one makes them ready.
+    pkv_status alloc(uint32_t group, uint64_t num_pages, pkv_page *pages, Fences &waits) PKV_EXCLUDES(mutex_);
     pkv_status retain(uint32_t group, std::span<const pkv_page> pages) PKV_EXCLUDES(mutex_);
-    pkv_status release(uint32_t group, std::span<const pkv_page> pages, pkv_status *statuses) PKV_EXCLUDES(mutex_);
+    /// On a device `work` may still use them.
+    pkv_status release(uint32_t group, std::span<const pkv_page> pages, pkv_status *statuses, const Fences &work = {})
+        PKV_EXCLUDES(mutex_);
     pkv_status page_info(uint32_t group, pkv_page page, pkv_page_info &info) PKV_EXCLUDES(mutex_);
     uint64_t evict(uint32_t group, uint64_t num_pages) PKV_EXCLUDES(mutex_);
     void stats(uint32_t group, pkv_pool_stats &out) PKV_EXCLUDES(mutex_);
 
     // ---- prefixes
-    /// Both return the blocks found.
-    uint64_t lookup(const prefix::Prompt &prompt, uint64_t max_blocks, pkv_page *pages, uint64_t capacity)
+    /// Both find blocks: their number.
+    pkv_status lookup(const prefix::Prompt &prompt, uint64_t max_blocks, pkv_page *pages, uint64_t capacity, uint64_t &blocks)
         PKV_EXCLUDES(mutex_);
     uint64_t probe(const prefix::Prompt &prompt, uint64_t max_blocks) PKV_EXCLUDES(mutex_);
     pkv_status publish(uint32_t group, const prefix::Prompt &prompt, uint64_t first_block,
@@ -109,26 +117,27 @@ class Pool : public std::enable_shared_from_this<Pool> {
         PKV_EXCLUDES(mutex_);
     /// Begins a sequence of a namespace without blocks.
     Frontier open_namespace(const prefix::Digest &digest) PKV_EXCLUDES(mutex_);
-    /// Appends so many new pages to each group's list, whose capacity is enough: all or nothing.
-    pkv_status extend(BlockLists &lists, const GroupCounts &wanted) PKV_EXCLUDES(mutex_);
+    /// Appends so many new pages to each group's list, whose capacity is enough: all or nothing. On a device, uses of them come
+    /// after `waits`.
+    pkv_status extend(BlockLists &lists, const GroupCounts &wanted, Fences &waits) PKV_EXCLUDES(mutex_);
     /// Publishes blocks [frontier.blocks, end) of a sequence; moves the frontier. With `share`, pages of blocks that are
-    /// published already are replaced by the published ones, and `replaced` says so.
+    /// published already are replaced by the published ones, and `replaced` says so; uses of those come after `waits`.
     Publication publish_sequence(std::span<const pkv_token> tokens, std::span<const prefix::Media> media,
                                  BlockLists &lists, uint64_t end, bool share, std::span<const RetentionRange> retention,
-                                 Frontier &frontier, bool &replaced) PKV_EXCLUDES(mutex_);
+                                 Frontier &frontier, bool &replaced, Fences &waits) PKV_EXCLUDES(mutex_);
     /// Begins to load what publishing a sequence's next block will look at.
     void prefetch_publication(std::span<const pkv_token> tokens, std::span<const prefix::Media> media,
                               const Frontier &frontier) const;
     /// Moves a frontier back to its first `blocks` blocks.
     void retreat(Frontier &frontier, uint64_t blocks) PKV_EXCLUDES(mutex_);
     void retain_sequence(const BlockLists &lists, const Frontier &frontier) PKV_EXCLUDES(mutex_);
-    /// Releases blocks from `first` on.
-    void release_blocks(const BlockLists &lists, uint64_t first) PKV_EXCLUDES(mutex_);
+    /// Releases blocks from `first` on. Here, and in all that follow: on a device `work` may still use them.
+    void release_blocks(const BlockLists &lists, uint64_t first, const Fences &work = {}) PKV_EXCLUDES(mutex_);
     /// Releases all blocks, and the sequence's hold on its namespace.
-    void release_sequence(const BlockLists &lists, Frontier &frontier) PKV_EXCLUDES(mutex_);
-    void release_pages(const GroupPages &pages) PKV_EXCLUDES(mutex_);
+    void release_sequence(const BlockLists &lists, Frontier &frontier, const Fences &work) PKV_EXCLUDES(mutex_);
+    void release_pages(const GroupPages &pages, const Fences &work) PKV_EXCLUDES(mutex_);
     /// Releases pages of a window group that its window has passed.
-    void release_passed(uint32_t group, std::span<const pkv_page> pages) PKV_EXCLUDES(mutex_);
+    void release_passed(uint32_t group, std::span<const pkv_page> pages, const Fences &work) PKV_EXCLUDES(mutex_);
     /// Bit mask of groups in which somebody else may see these pages.
     uint32_t shared_groups(const GroupPages &pages) PKV_EXCLUDES(mutex_);
     void count_copies(uint64_t pages) PKV_EXCLUDES(mutex_);
@@ -154,16 +163,28 @@ class Pool : public std::enable_shared_from_this<Pool> {
     /// If the sequence's next block, after its frontier, has pages by now: takes a count of each page that `needed` asks for
     /// (a bit mask of groups), and moves the frontier.
     bool adopt_block(Frontier &frontier, std::span<const pkv_token> tokens, std::span<const prefix::Media> media,
-                     uint32_t needed, GroupPages &pages) PKV_EXCLUDES(mutex_);
+                     uint32_t needed, GroupPages &pages, Fences &waits) PKV_EXCLUDES(mutex_);
     /// Says that a tier has the image of a page, if the page is published.
     void note_image(uint32_t group, pkv_page page, int8_t tier) PKV_EXCLUDES(mutex_);
     /// Releases a page that lost its use before anything was in it, or was loaded for nothing.
-    void release_page(uint32_t group, pkv_page page) PKV_EXCLUDES(mutex_);
+    void release_page(uint32_t group, pkv_page page, const Fences &work = {}) PKV_EXCLUDES(mutex_);
     /// Bit mask of groups in which a page has counts of others.
     bool is_shared(uint32_t group, pkv_page page) PKV_EXCLUDES(mutex_);
     void pack(uint32_t group, pkv_page page, const ImageName &name, std::byte *image) const {
         groups_[group].image.pack(groups_[group].memory, page, name, image);
     }
+    // ---- order of work, on a device
+    /// Makes what a call has handed out ready for the stream of in-place kernels, or for everybody.
+    pkv_status make_ready(const Fences &waits) const;
+    /// pkv_pool_order().
+    pkv_status order(Turn &turn) PKV_EXCLUDES(mutex_);
+    /// A turn for a call without a sync, in the stream of in-place kernels if there is one.
+    void begin_unasked(Turn &turn) const { turn.begin_unasked(device_, has_in_place_ ? &in_place_ : nullptr); }
+    /// Blocks [first, end) were written by this work: who finds them comes after.
+    void note_written(const BlockLists &lists, uint64_t first, uint64_t end, const Fences &work) PKV_EXCLUDES(mutex_);
+    /// What writing into a page comes after.
+    Fences before_writing(uint32_t group, pkv_page page) PKV_EXCLUDES(mutex_);
+
     /// Adds to a counter of pkv_pool_stats.
     void count(uint64_t pkv_pool_stats::*counter, uint64_t value) PKV_EXCLUDES(mutex_);
     pkv_status begin_store(uint32_t group, std::span<const pkv_tier_key> keys, std::span<const pkv_page> pages,
@@ -190,27 +211,39 @@ class Pool : public std::enable_shared_from_this<Pool> {
     void expire_moves() const; ///< ends operations whose time is over
 
     // ---- bytes
+    // Those that move bytes do so when it is their turn; on a device, what comes before pages of a table is its table's to say.
     pkv_status write(uint32_t group, uint32_t layer, std::span<const pkv_slot> slots, const pkv_tensor *k,
-                     const pkv_tensor *v) PKV_EXCLUDES(mutex_);
+                     const pkv_tensor *v, Turn &turn) PKV_EXCLUDES(mutex_);
     pkv_status gather(uint32_t group, uint32_t layer, std::span<const pkv_page> pages, uint64_t first, uint64_t count,
-                      const pkv_tensor *k, const pkv_tensor *v) PKV_EXCLUDES(mutex_);
-    pkv_status copy_pages(uint32_t group, std::span<const pkv_page> src, std::span<const pkv_page> dst)
+                      const pkv_tensor *k, const pkv_tensor *v, Turn &turn) PKV_EXCLUDES(mutex_);
+    pkv_status copy_pages(uint32_t group, std::span<const pkv_page> src, std::span<const pkv_page> dst, Turn &turn)
         PKV_EXCLUDES(mutex_);
     pkv_status need_memory(uint32_t group) const;
+    pkv_status need_host_memory(uint32_t group) const;
     /// Checks both sides of the caller's rows against the geometry.
     pkv_status source_rows(uint32_t group, const pkv_tensor *k, const pkv_tensor *v, uint64_t count,
                            CallerTensors &out) const;
     pkv_status target_rows(uint32_t group, const pkv_tensor *k, const pkv_tensor *v, uint64_t count,
                            CallerTensors &out) const;
     /// Moves checked rows, converting where the types differ.
-    void write_rows(uint32_t group, uint32_t layer, std::span<const pkv_slot> slots, const CallerTensors &rows) const;
-    void read_rows(uint32_t group, uint32_t layer, const pkv_page *list, uint64_t first, uint64_t count,
-                   const CallerTensors &rows) const;
+    pkv_status write_rows(uint32_t group, uint32_t layer, std::span<const pkv_slot> slots, const CallerTensors &rows,
+                          Turn &turn) const;
+    pkv_status read_rows(uint32_t group, uint32_t layer, const pkv_page *list, uint64_t first, uint64_t count,
+                         const CallerTensors &rows, Turn &turn) const;
+    /// Tokens of many sequences, on a device at once. Behind the rows of each, up to `padded` of them are zeroed.
+    pkv_status read_sequences(uint32_t group, uint32_t layer, std::span<const SequenceRows> sequences, uint64_t padded,
+                              const CallerTensors &rows, Turn &turn) const;
     bool has_memory() const { return has_memory_; } ///< in every group
-    /// Moves one token's rows, all layers, with their scales, from slot to slot.
-    void move_row(uint32_t group, pkv_slot src, pkv_slot dst) const;
+    /// Moves the rows of tokens, all layers, with their scales, from src[i] to dst[i], which never lies behind it.
+    pkv_status move_rows(uint32_t group, std::span<const pkv_slot> src, std::span<const pkv_slot> dst, Turn &turn) const;
     /// Copies the first `tokens` tokens of all layers of one page; with all of them, its aux bytes too.
-    void copy_page_bytes(uint32_t group, pkv_page src, pkv_page dst, uint32_t tokens) const;
+    pkv_status copy_page_bytes(uint32_t group, pkv_page src, pkv_page dst, uint32_t tokens, Turn &turn) const;
+    /// Rows of K or V in the group's own type, dense, and their scales (nullptr without), of tokens of a block table, to and from
+    /// host memory. They wait. `slots`: room for `count`.
+    pkv_status take_out(uint32_t group, uint32_t layer, bool is_k, const pkv_page *list, uint64_t first, uint64_t count,
+                        std::byte *rows, std::byte *scales, Turn &turn) const;
+    pkv_status put_in(uint32_t group, uint32_t layer, bool is_k, const pkv_page *list, uint64_t first, uint64_t count,
+                      const std::byte *rows, const std::byte *scales, std::span<pkv_slot> slots, Turn &turn) const;
 
     /// Marks a call that may touch page bytes, for close() and quiesce(). Look at closed() after making one.
     class BytesInUse {
@@ -246,23 +279,67 @@ class Pool : public std::enable_shared_from_this<Pool> {
     };
 
     PageSet &pages(uint32_t group) { return groups_[group].pages; }
-    pkv_status check_slots(uint32_t group, std::span<const pkv_slot> slots) PKV_EXCLUDES(mutex_);
+    pkv_status check_slots(uint32_t group, std::span<const pkv_slot> slots, Fences &waits) PKV_EXCLUDES(mutex_);
+    void move_row(uint32_t group, pkv_slot src, pkv_slot dst) const;
+    void zero_rows(uint32_t group, const CallerTensors &rows, uint64_t first, uint64_t end) const;
+    // On a device.
+    pkv_status open_device(const pkv_pool_options &options);
+    pkv_status create_device_memory(Group &group);
+    pkv_status place_device_scales(Group &group);
+    pkv_status write_slots_on_device(uint32_t group, uint32_t layer, std::span<const pkv_slot> slots, const CallerTensors &rows,
+                                     Turn &turn) PKV_EXCLUDES(mutex_);
+    pkv_status gather_by_device_list(uint32_t group, uint32_t layer, std::span<const pkv_page> list, uint64_t first,
+                                     uint64_t count, const CallerTensors &rows, Turn &turn) const;
+    pkv_status copy_pages_on_device(uint32_t group, std::span<const pkv_page> src, std::span<const pkv_page> dst,
+                                    const Fences &waits, Turn &turn) PKV_EXCLUDES(mutex_);
+    pkv_status copy_on_device(uint32_t group, std::span<const pkv_page> src, std::span<const pkv_page> dst, uint32_t tokens,
+                              Turn &turn) const;
+    /// Whether a list of ids is read by the host, now, or by kernels, when they run.
+    pkv_status is_on_host(const void *list, const Turn &turn, bool &on_host) const;
+    void fill_slots(const pkv_page *list, uint64_t first, std::span<pkv_slot> slots) const;
+    pkv_status write_on_device(uint32_t group, uint32_t layer, const pkv_slot *slots, uint64_t count, bool on_host,
+                               const CallerTensors &rows, Turn &turn) const;
+    pkv_status read_on_device(uint32_t group, uint32_t layer, pkv_device_gather gather, const CallerTensors &rows,
+                              Turn &turn) const;
+    pkv_status move_rows_on_device(uint32_t group, std::span<const pkv_slot> src, std::span<const pkv_slot> dst,
+                                   Turn &turn) const;
+    pkv_status check_rows_on_device(const CallerTensors &rows) const;
+    void move_host_scales(uint32_t group, uint32_t layer, bool is_k, const pkv_page *list, uint64_t first, uint64_t count,
+                          std::byte *flat, bool to_pages) const;
+    pkv_status move_device_scales(uint32_t group, uint32_t layer, bool is_k, const pkv_page *list, uint64_t first,
+                                  uint64_t count, std::byte *pinned, bool to_pages, Turn &turn) const;
+    pkv_status take_out_of_device(uint32_t group, uint32_t layer, bool is_k, const pkv_page *list, uint64_t first,
+                                  uint64_t count, std::byte *rows, std::byte *scales, Turn &turn) const;
+    pkv_status put_into_device(uint32_t group, uint32_t layer, bool is_k, const pkv_page *list, uint64_t first, uint64_t count,
+                               const std::byte *rows, const std::byte *scales, std::span<pkv_slot> slots, Turn &turn) const;
+    pkv_status take_bounce(uint64_t token_bytes) const;
+    /// Memory of the device for a call, and the work of the one before.
+    struct Scratch {
+        std::unique_ptr<DeviceMemory> memory;
+        Fences used;
+    };
+    pkv_status take_scratch(uint64_t bytes, Scratch &out) const;
+    void poison_on_device(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
+    /// Whether work may still be in a page that is about to become free.
+    bool is_in_use(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
+    void end_quarantine() PKV_REQUIRES(mutex_);
     tensor::Conversion conversion(uint32_t group, uint32_t layer, int32_t flat_dtype) const;
     pkv_status no_such_page(uint32_t group, pkv_page page) const;
     pkv_status no_pages(uint32_t group, uint64_t wanted) PKV_REQUIRES(mutex_);
 
     // Pages and eviction, under the lock.
-    void release_one(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
+    void release_one(uint32_t group, pkv_page page, const Fences &work = {}) PKV_REQUIRES(mutex_);
     void prefetch_pages(const BlockLists &lists, uint64_t first, uint64_t end) const;
     void prefetch_release(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
-    void release_list(uint32_t group, std::span<const pkv_page> list, uint64_t first) PKV_REQUIRES(mutex_);
+    void release_list(uint32_t group, std::span<const pkv_page> list, uint64_t first, const Fences &work) PKV_REQUIRES(mutex_);
     void cache_page(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
     void trim_cached(uint32_t group) PKV_REQUIRES(mutex_);
     void trim_all() PKV_REQUIRES(mutex_) {
         for (uint32_t group = 0; group < num_groups_; ++group) trim_cached(group);
     }
     void make_free(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
-    pkv_page take_page(uint32_t group) PKV_REQUIRES(mutex_);
+    void poison(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
+    pkv_page take_page(uint32_t group, Fences &waits) PKV_REQUIRES(mutex_);
     pkv_page evict_one(uint32_t group) PKV_REQUIRES(mutex_); ///< PKV_NO_PAGE: only a borrowed page is left
     bool wait_for_borrowed(uint32_t group, uint64_t wanted) PKV_REQUIRES(mutex_);
     pkv_status check_stored(uint32_t group, uint64_t wanted) PKV_REQUIRES(mutex_);
@@ -311,6 +388,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     void walk(const prefix::Prompt &prompt, Candidates &found) PKV_REQUIRES(mutex_);
     /// The walk, cut to the longest length that all groups cover; returns its blocks.
     uint64_t match(const prefix::Prompt &prompt, Candidates &found) PKV_REQUIRES(mutex_);
+    uint64_t lookup(const prefix::Prompt &prompt, uint64_t max_blocks, pkv_page *pages, uint64_t capacity, Fences &waits)
+        PKV_EXCLUDES(mutex_);
     uint64_t covered_blocks(std::span<const prefix::NodeId> nodes, std::span<const AbsentBlock> absent = {})
         PKV_REQUIRES(mutex_);
     pkv_status check_admission(std::span<const prefix::NodeId> nodes, uint64_t matched, const GroupCounts &wanted,
@@ -320,7 +399,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     prefix::NodeId find_or_make_root(const prefix::Digest &digest) PKV_REQUIRES(mutex_);
     prefix::NodeId publish_node(prefix::NodeId parent, const prefix::BlockName &name, prefix::Extras &extras,
                                 uint64_t block, const GroupPages &list) PKV_REQUIRES(mutex_);
-    void publish_page(prefix::NodeId node, uint32_t group, pkv_page &page, bool share) PKV_REQUIRES(mutex_);
+    void publish_page(prefix::NodeId node, uint32_t group, pkv_page &page, bool share, Fences &waits) PKV_REQUIRES(mutex_);
     pkv_status check_publish(uint32_t group, const prefix::Prompt &prompt, uint64_t first_block,
                              std::span<const pkv_page> pages, BlocksToPublish &blocks, prefix::NodeId &parent)
         PKV_REQUIRES(mutex_);
@@ -351,13 +430,23 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
     uint32_t page_tokens_ = 0;
     uint32_t num_groups_ = 0;
+    std::shared_ptr<Device> device_;
     std::unique_ptr<Group[]> groups_;
+    bool has_in_place_ = false; // in_place_ is a stream of the caller's
+    void *in_place_ = nullptr;
+    void *poison_stream_ = nullptr;
+    mutable std::mutex bounce_mutex_; // taken alone; bounce_ is in use while it is held
+    mutable PinnedMemory bounce_;     // what take_out() and put_in() pass through
+    mutable std::mutex scratch_mutex_; // taken alone
+    mutable std::vector<Scratch> scratch_;
+    uint32_t transfer_blocks_ = 0;
     bool has_memory_ = false;
     bool caller_memory_ = false;
     std::unique_ptr<Workers> workers_;
     prefix::KeyMaker keys_;
     int32_t key_seed_ = 0;
     bool poison_ = false;
+    bool hot_pages_ = false;
     std::atomic<bool> closed_{false};
     // Over memory of the caller's: calls that may touch it, and closed_bit once none may any more. One word, so that closing
     // and entering cannot miss each other.
@@ -381,6 +470,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     };
     std::vector<OpenStore> open_stores_ PKV_GUARDED_BY(mutex_); // of the cleaner
     uint32_t borrow_waiters_ PKV_GUARDED_BY(mutex_) = 0; // in wait_for_borrowed()
+    Fences handed_out_ PKV_GUARDED_BY(mutex_);      // what pages that were handed out come after
     bool condemned_ PKV_GUARDED_BY(mutex_) = false; // the page that the cleaner reads is free once it has been read
 
     // Tiers. Fixed after create().

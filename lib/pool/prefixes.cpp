@@ -114,7 +114,18 @@ uint64_t Pool::covered_blocks(std::span<const NodeId> nodes, std::span<const Abs
     return covered;
 }
 
-uint64_t Pool::lookup(const Prompt &prompt, uint64_t max_blocks, pkv_page *out, uint64_t capacity) {
+pkv_status Pool::lookup(const Prompt &prompt, uint64_t max_blocks, pkv_page *out, uint64_t capacity, uint64_t &blocks) {
+    Fences waits;
+    blocks = lookup(prompt, max_blocks, out, capacity, waits);
+    if (device_ == nullptr) return PKV_OK;
+    const pkv_status status = make_ready(waits);
+    for (uint32_t group = 0; group < num_groups_ && status != PKV_OK; ++group)
+        for (uint64_t i = 0; i < blocks; ++i)
+            if (out[group * capacity + i] != PKV_NO_PAGE) release_page(group, out[group * capacity + i]);
+    return status;
+}
+
+uint64_t Pool::lookup(const Prompt &prompt, uint64_t max_blocks, pkv_page *out, uint64_t capacity, Fences &waits) {
     Candidates found = candidates(prompt, max_blocks);
     const Lock lock(mutex_);
     const uint64_t blocks = match(prompt, found);
@@ -124,8 +135,10 @@ uint64_t Pool::lookup(const Prompt &prompt, uint64_t max_blocks, pkv_page *out, 
             const bool wanted = groups_[group].reaches(i, blocks * page_tokens_);
             out[group * capacity + i] = wanted ? page : PKV_NO_PAGE;
             if (wanted) pages(group).retain(page);
+            if (wanted && device_ != nullptr) waits |= groups_[group].order.before_reading(page);
             if (wanted && on_hits_ != 0) note_hit(group, page);
         }
+    handed_out_ |= waits;
     ++counters_.requests;
     counters_.asked_tokens += prompt.tokens.size();
     counters_.hit_tokens += blocks * page_tokens_;

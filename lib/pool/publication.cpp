@@ -100,7 +100,7 @@ NodeId Pool::publish_node(NodeId parent, const BlockName &name, Extras &extras, 
 
 /// Publishes a held page as a block's page of a group. A block whose page somebody holds already keeps it; with `share` that
 /// one is taken in place of `page`, which becomes free.
-void Pool::publish_page(NodeId node, uint32_t group, pkv_page &page, bool share) {
+void Pool::publish_page(NodeId node, uint32_t group, pkv_page &page, bool share, Fences &waits) {
     PageSet &set = pages(group);
     const pkv_page owner = index_.page(node, group);
     if (owner == page) return;
@@ -109,6 +109,7 @@ void Pool::publish_page(NodeId node, uint32_t group, pkv_page &page, bool share)
         if (share && set.count(page) == 1 && !set.published(page)) {
             ++counters_.shared_duplicates;
             set.retain(owner);
+            if (device_ != nullptr) waits |= groups_[group].order.before_reading(owner);
             release_one(group, page);
             page = owner;
             return;
@@ -178,6 +179,7 @@ pkv_status Pool::publish(uint32_t group, const Prompt &prompt, uint64_t first_bl
                     index_.room(), list.size());
     reserve_timers(list.size());
     const NodeId root = find_or_make_root(prompt.ns);
+    Fences none;
     if (parent == no_node) parent = root;
     for (uint64_t i = 0; i < list.size(); ++i) {
         const uint64_t block = first_block + i;
@@ -190,7 +192,7 @@ pkv_status Pool::publish(uint32_t group, const Prompt &prompt, uint64_t first_bl
         GroupPages one = no_pages_anywhere;
         one[group] = page;
         parent = publish_node(parent, name, item.extras, block, one);
-        publish_page(parent, group, page, false);
+        publish_page(parent, group, page, false, none);
         if (counters_.published_blocks != before) apply_published_retention(parent, root, {});
         if (owner != nullptr) owner[i] = index_.page(parent, group);
     }
@@ -199,7 +201,8 @@ pkv_status Pool::publish(uint32_t group, const Prompt &prompt, uint64_t first_bl
 
 Publication Pool::publish_sequence(std::span<const pkv_token> tokens, std::span<const prefix::Media> media,
                                    BlockLists &lists, uint64_t end, bool share,
-                                   std::span<const RetentionRange> retention, Frontier &frontier, bool &replaced) {
+                                   std::span<const RetentionRange> retention, Frontier &frontier, bool &replaced,
+                                   Fences &waits) {
     // Twice at most: once from the frontier, and if the frontier's block was evicted meanwhile, once from the start.
     for (int attempt = 0; attempt < 2 && frontier.blocks < end; ++attempt) {
         BlocksToPublish blocks = name_blocks(tokens, media, frontier, end);
@@ -223,7 +226,7 @@ Publication Pool::publish_sequence(std::span<const pkv_token> tokens, std::span<
             if (parent == no_node) return index_.room() == 0 ? Publication::full : Publication::tried;
             for (uint32_t group = 0; group < num_groups_; ++group)
                 if (own[group] != PKV_NO_PAGE) {
-                    publish_page(parent, group, lists[group][block], share);
+                    publish_page(parent, group, lists[group][block], share, waits);
                     replaced = replaced || lists[group][block] != own[group];
                 }
             if (counters_.published_blocks != before) apply_published_retention(parent, frontier.root, retention);

@@ -83,6 +83,7 @@ void Pool::apply_published_retention(NodeId node, NodeId root, std::span<const R
 }
 
 void Pool::expire() {
+    if (device_ != nullptr) end_quarantine();
     if (timers_.empty()) return;
     const uint64_t now = monotonic_ns();
     while (!timers_.empty() && timers_.front().deadline_ns <= now) {

@@ -39,7 +39,7 @@ bool Pool::wants_cleaning(uint32_t group, bool all) {
     const PageSet &set = pages(group);
     if (set.dirty_count() == 0) return false;
     const uint64_t target = clean_pages_ != 0 ? clean_pages_ : std::max<uint64_t>(set.size() / 4, 1);
-    return all || keep_unstored_ || set.free_count() + set.cached_count() - set.dirty_count() < target;
+    return all || keep_unstored_ || set.size() - set.held_count() - set.dirty_count() < target;
 }
 
 bool Pool::page_waits(uint32_t group, bool all) {

@@ -33,6 +33,7 @@ uint32_t policy_mask(const TierStack &tiers, int32_t policy) {
 
 pkv_status Pool::create_tiers(const pkv_pool_options &options, std::vector<Attachment> tiers) {
     uint64_t largest = 0;
+    if (device_ != nullptr) return fail(PKV_ERR_UNSUPPORTED, "tiers below a device pool"); // TODO
     for (uint32_t i = 0; i < num_groups_; ++i) {
         Group &group = groups_[i];
         if (!group.memory.exists())
@@ -154,7 +155,7 @@ void Pool::forget_resident(const AbsentBlock &block) const {
 }
 
 bool Pool::adopt_block(Frontier &frontier, std::span<const pkv_token> tokens, std::span<const prefix::Media> media,
-                       uint32_t needed, GroupPages &out) {
+                       uint32_t needed, GroupPages &out, Fences &waits) {
     const uint64_t block = frontier.blocks;
     const auto named = prefix::block_tokens(tokens, block, page_tokens_);
     const std::string extras = prefix::block_extras(media, block * page_tokens_, page_tokens_);
@@ -169,8 +170,11 @@ bool Pool::adopt_block(Frontier &frontier, std::span<const pkv_token> tokens, st
         if ((needed >> group & 1) != 0 && index_.page(node, group) == PKV_NO_PAGE) return false;
     for (uint32_t group = 0; group < num_groups_; ++group) {
         out[group] = (needed >> group & 1) != 0 ? index_.page(node, group) : PKV_NO_PAGE;
-        if (out[group] != PKV_NO_PAGE) pages(group).retain(out[group]);
+        if (out[group] == PKV_NO_PAGE) continue;
+        pages(group).retain(out[group]);
+        if (device_ != nullptr) waits |= groups_[group].order.before_reading(out[group]);
     }
+    handed_out_ |= waits;
     ++counters_.adopted_blocks;
     advance(frontier, name.key, node, block + 1);
     return true;
@@ -182,9 +186,9 @@ void Pool::note_image(uint32_t group, pkv_page page, int8_t tier) {
     if (pages(group).published(page)) pages(group).add_images(page, 1u << tier);
 }
 
-void Pool::release_page(uint32_t group, pkv_page page) {
+void Pool::release_page(uint32_t group, pkv_page page, const Fences &work) {
     const Lock lock(mutex_);
-    release_one(group, page);
+    release_one(group, page, work);
     trim_cached(group);
 }
 

@@ -272,13 +272,22 @@ void Blocks::take_page(const Table &table, const AbsentBlock &absent, const Lack
         // Another table's block table has that page, still as an empty one: it stays there.
         block.pages[group] = table.pages(group)[lack.block];
         pool_->retain(group, {&block.pages[group], 1});
-        pool_->copy_page_bytes(group, part->page, block.pages[group], pool_->page_tokens());
+        copy_page(group, part->page, block.pages[group]);
         return;
     }
     block.pages[group] = part->page;
     lack.image->whole = nullptr;
     loader_.drop(part);
     if (part->own_page) --pages_[group];
+}
+
+/// On a device the copy is there when this returns.
+void Blocks::copy_page(uint32_t group, pkv_page from, pkv_page to) const {
+    Turn turn;
+    pkv_status status = turn.begin(pool_->device(), nullptr);
+    if (turn.on_device() && status == PKV_OK) status = turn.after(pool_->before_writing(group, to));
+    if (status == PKV_OK) status = pool_->copy_page_bytes(group, from, to, pool_->page_tokens(), turn);
+    if (status == PKV_OK) (void)turn.end();
 }
 
 void Blocks::take_ready(Table &table, uint64_t first, uint64_t end) {

@@ -77,6 +77,7 @@ class Blocks : public PartSource {
     void take_ready(Table &table, uint64_t first, uint64_t end) PKV_EXCLUDES(loader_.mutex);
     void take_page(const Table &table, const AbsentBlock &absent, const Lack &lack, Table::LoadedBlock &block)
         PKV_REQUIRES(loader_.mutex);
+    void copy_page(uint32_t group, pkv_page from, pkv_page to) const;
     pkv_status want_now(const Table &table, uint64_t first, uint64_t end, Parts &parts, pkv_require_result &result);
     void want_blocks(Prompt &prompt, Client &client) PKV_REQUIRES(loader_.mutex);
     pkv_status end_of(const Prompt &prompt) PKV_REQUIRES(loader_.mutex);

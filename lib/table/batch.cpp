@@ -176,7 +176,19 @@ pkv_status Batch::reserve(std::span<pkv_table *const> tables, const uint32_t *nu
     }
     in_step_ = true;
     write_arrays(previous_rows);
+    if (!arrays_.empty()) make_ready();
     return report(statuses);
+}
+
+/// Kernels of the caller's own may use what the arrays name. A row that cannot be made ready has no part in the step.
+void Batch::make_ready() {
+    if (pool_->device() == nullptr) return;
+    Fences waits;
+    for (Row &row : step_rows())
+        if (row.status == PKV_OK) waits |= row.table->waits();
+    const pkv_status status = pool_->make_ready(waits);
+    for (Row &row : step_rows())
+        if (row.status == PKV_OK) row.status = status;
 }
 
 pkv_status Batch::set_tokens(std::span<const pkv_token> tokens, pkv_status *statuses) {
@@ -196,7 +208,7 @@ pkv_status Batch::set_tokens(std::span<const pkv_token> tokens, pkv_status *stat
     return report(statuses);
 }
 
-pkv_status Batch::commit(const uint32_t *num_accepted, pkv_status *statuses) {
+pkv_status Batch::commit(const uint32_t *num_accepted, pkv_status *statuses, const Fences &work) {
     PKV_TRY(check_step());
     if (num_accepted != nullptr)
         for (uint32_t i = 0; i < num_rows_; ++i)
@@ -207,7 +219,7 @@ pkv_status Batch::commit(const uint32_t *num_accepted, pkv_status *statuses) {
         if (row.status != PKV_OK) continue;
         Table &table = *row.table;
         const uint64_t end = row.begin + (num_accepted != nullptr ? num_accepted[i] : row.num_new);
-        row.status = table.commit(end);
+        row.status = table.commit(end, work);
         if (row.status == PKV_OK && end < row.length) row.status = table.truncate(end);
     }
     for (Row &row : step_rows()) row.table.reset();
@@ -290,7 +302,7 @@ void Batch::write_arrays(uint32_t previous_rows) {
 
 // ---- rows ----------------------------------------------------------------------------------------------------------
 
-pkv_status Batch::write(uint32_t group, uint32_t layer, const pkv_tensor *k, const pkv_tensor *v) {
+pkv_status Batch::write(uint32_t group, uint32_t layer, const pkv_tensor *k, const pkv_tensor *v, Turn &turn) {
     PKV_TRY(check_step());
     PKV_TRY(pool_->need_memory(group));
     CallerTensors rows;
@@ -302,29 +314,22 @@ pkv_status Batch::write(uint32_t group, uint32_t layer, const pkv_tensor *k, con
         if (row.status == PKV_OK && row.table->version() != row.written_version) slots_group_ = UINT32_MAX;
     if (slots_group_ != group) find_slots(group, slots_.data());
     slots_group_ = group;
-    pool_->write_rows(group, layer, {slots_.data(), num_new_}, rows);
-    for (Row &row : step_rows())
-        if (row.status == PKV_OK) row.table->note_written(group, layer, row.begin, row.num_new);
+    if (turn.on_device()) PKV_TRY(order_rows(turn));
+    PKV_TRY(pool_->write_rows(group, layer, {slots_.data(), num_new_}, rows, turn));
+    for (Row &row : step_rows()) {
+        if (row.status != PKV_OK) continue;
+        row.table->note_written(group, layer, row.begin, row.num_new);
+        row.table->note_stream(turn);
+    }
     return PKV_OK;
 }
 
-namespace {
-
-/// The caller's rows from row `first` on.
-CallerTensors rows_from(CallerTensors rows, uint64_t first) {
-    for (CallerRows *side : {&rows.k, &rows.v})
-        if (side->rows.base != nullptr) side->rows.base += first * side->rows.token_stride;
-    return rows;
+pkv_status Batch::order_rows(Turn &turn) {
+    Fences waits;
+    for (Row &row : step_rows())
+        if (row.status == PKV_OK) waits |= row.table->waits();
+    return turn.after(waits);
 }
-
-void zero_rows(const CallerRows &rows, uint64_t first, uint64_t end, uint32_t heads, uint64_t row_bytes) {
-    if (rows.rows.base == nullptr) return;
-    for (uint64_t token = first; token < end; ++token)
-        for (uint32_t head = 0; head < heads; ++head)
-            std::memset(rows.rows.base + token * rows.rows.token_stride + head * rows.rows.head_stride, 0, row_bytes);
-}
-
-} // namespace
 
 /// Whether every row can be read; `total` = rows that the targets need.
 pkv_status Batch::check_gather(uint32_t group, uint32_t layer, const uint64_t *first, uint64_t padded, uint64_t &total) {
@@ -347,7 +352,7 @@ pkv_status Batch::check_gather(uint32_t group, uint32_t layer, const uint64_t *f
 }
 
 pkv_status Batch::gather(uint32_t group, uint32_t layer, const uint64_t *first, uint64_t padded, const pkv_tensor *k,
-                         const pkv_tensor *v) {
+                         const pkv_tensor *v, Turn &turn) {
     PKV_TRY(check_step());
     PKV_TRY(pool_->need_memory(group));
     uint64_t total = 0;
@@ -355,21 +360,19 @@ pkv_status Batch::gather(uint32_t group, uint32_t layer, const uint64_t *first, 
     CallerTensors rows;
     PKV_TRY(pool_->target_rows(group, k, v, total, rows));
 
+    sequences_.clear();
     uint64_t at = 0;
     for (uint32_t i = 0; i < num_rows_; ++i) {
         const Row &row = rows_[i];
         const uint64_t length = live_length(row);
         const uint64_t begin = first != nullptr && length > 0 ? first[i] : 0;
-        const uint64_t count = length - begin;
-        const uint64_t begin_row = padded != 0 ? i * padded : at;
-        at += count;
-        if (count > 0) pool_->read_rows(group, layer, row.table->pages(group).data(), begin, count, rows_from(rows, begin_row));
-        if (padded == 0) continue;
-        const Geometry &geometry = pool_->geometry(group);
-        zero_rows(rows.k, begin_row + count, begin_row + padded, geometry.heads, flat_row_bytes(geometry, rows.k.dtype, geometry.k_row_bytes));
-        zero_rows(rows.v, begin_row + count, begin_row + padded, geometry.heads, flat_row_bytes(geometry, rows.v.dtype, geometry.v_row_bytes));
+        const pkv_page *const pages = length > 0 ? row.table->pages(group).data() : nullptr;
+        sequences_.push_back({pages, begin, length - begin, padded != 0 ? i * padded : at});
+        at += length - begin;
     }
-    return PKV_OK;
+    if (total == 0) return PKV_OK;
+    if (turn.on_device()) PKV_TRY(order_rows(turn));
+    return pool_->read_sequences(group, layer, sequences_, padded, rows, turn);
 }
 
 } // namespace pkv

@@ -28,10 +28,11 @@ class Batch {
     pkv_status check_open() const;
     pkv_status reserve(std::span<pkv_table *const> tables, const uint32_t *num_new, pkv_status *statuses);
     pkv_status set_tokens(std::span<const pkv_token> tokens, pkv_status *statuses);
-    pkv_status write(uint32_t group, uint32_t layer, const pkv_tensor *k, const pkv_tensor *v);
+    pkv_status write(uint32_t group, uint32_t layer, const pkv_tensor *k, const pkv_tensor *v, Turn &turn);
     pkv_status gather(uint32_t group, uint32_t layer, const uint64_t *first, uint64_t padded, const pkv_tensor *k,
-                      const pkv_tensor *v);
-    pkv_status commit(const uint32_t *num_accepted, pkv_status *statuses);
+                      const pkv_tensor *v, Turn &turn);
+    /// On a device the KV is complete once `work` has passed.
+    pkv_status commit(const uint32_t *num_accepted, pkv_status *statuses, const Fences &work);
 
   private:
     /// One table of the step, and what the arrays say about its row since earlier steps.
@@ -65,6 +66,8 @@ class Batch {
     void write_slots(Arrays &arrays);
     void find_slots(uint32_t group, pkv_slot *out);
     pkv_status check_gather(uint32_t group, uint32_t layer, const uint64_t *first, uint64_t padded, uint64_t &total);
+    void make_ready();
+    pkv_status order_rows(Turn &turn);
     pkv_status report(pkv_status *statuses) const;
     pkv_status first_failure() const;
 
@@ -73,6 +76,7 @@ class Batch {
     std::vector<Row> rows_;
     std::vector<Row> next_rows_; // a step that is being prepared, so that one that is refused leaves the other alone
     std::vector<Arrays> arrays_;
+    std::vector<SequenceRows> sequences_; // scratch
     std::vector<pkv_slot> slots_; // of one group, failed rows included as PKV_NO_SLOT
     uint64_t num_new_ = 0;        // new tokens of the step
     uint32_t slots_group_ = UINT32_MAX; // the group that slots_ holds

@@ -27,14 +27,17 @@ uint32_t Table::shared_tail_groups() {
     return shared;
 }
 
-pkv_status Table::make_tail_private() {
+pkv_status Table::make_tail_private(Turn &turn) {
     const uint32_t shared = shared_tail_groups();
     if (shared == 0) return PKV_OK;
-    return extend(0, shared);
+    if (turn.captured())
+        return fail(PKV_ERR_CAPTURE, "the block at token %" PRIu64 " is shared: a copy on write cannot be captured, reserve first",
+                    committed_);
+    return extend(0, shared, turn);
 }
 
 /// Adds `num_blocks` blocks in every group and copies the block at `committed` in the groups of a bit mask: all or nothing.
-pkv_status Table::extend(uint64_t num_blocks, uint32_t copy) {
+pkv_status Table::extend(uint64_t num_blocks, uint32_t copy, Turn &turn) {
     GroupCounts wanted{};
     for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
         wanted[group] = num_blocks + (copy >> group & 1);
@@ -43,21 +46,51 @@ pkv_status Table::extend(uint64_t num_blocks, uint32_t copy) {
         if (lists_[group].capacity() < size)
             lists_[group].reserve(std::max<uint64_t>(size, lists_[group].capacity() * 2));
     }
-    PKV_TRY(pool_->extend(lists_, wanted));
+    const uint64_t before = lists_[0].size();
+    PKV_TRY(pool_->extend(lists_, wanted, waits_));
     if (copy == 0) return PKV_OK;
     GroupPages fresh; // the last page of each list that is copied
+    fresh.fill(PKV_NO_PAGE);
     for (uint32_t group = 0; group < pool_->num_groups(); ++group)
         if ((copy >> group & 1) != 0) {
             fresh[group] = lists_[group].back();
             lists_[group].pop_back();
         }
-    replace_tail(copy, fresh);
+    const pkv_status status = copy_tail(copy, fresh, turn);
+    if (status == PKV_OK) return PKV_OK;
+    pool_->release_pages(fresh, waits_);
+    pool_->release_blocks(lists_, before, waits_);
+    for (auto &list : lists_) list.resize(std::min<uint64_t>(list.size(), before));
+    return status;
+}
+
+/// Rows behind `committed` may be in a stream that this call's work does not come after by itself.
+pkv_status Table::wait_for_rows(Turn &turn) {
+    if (stream_open_) {
+        Fences rows;
+        PKV_TRY(pool_->device()->order().mark(stream_, rows));
+        waits_ |= rows;
+        stream_open_ = false;
+    }
+    return turn.after(waits());
+}
+
+/// Copies the pages at `committed`, all rows of them, since rows after `committed` may have been written as well, and puts
+/// `fresh` in their place.
+pkv_status Table::copy_tail(uint32_t groups, const GroupPages &fresh, Turn &turn) {
+    Fences work;
+    pkv_status status = turn.on_device() ? wait_for_rows(turn) : PKV_OK;
+    for (uint32_t group = 0; group < pool_->num_groups() && status == PKV_OK; ++group)
+        if ((groups >> group & 1) != 0 && pool_->memory(group).exists())
+            status = pool_->copy_page_bytes(group, lists_[group][committed_ / page_tokens_], fresh[group], page_tokens_, turn);
+    if (turn.on_device() && status == PKV_OK) status = turn.point(work);
+    PKV_TRY(status);
+    replace_tail(groups, fresh, work);
     return PKV_OK;
 }
 
-/// `fresh` takes the place of the pages at `committed`. All rows are copied, since rows after `committed` may have been
-/// written as well. In a group without memory the caller makes the copy: until then the source stays held.
-void Table::replace_tail(uint32_t groups, const GroupPages &fresh) {
+/// In a group without memory the caller makes the copy: until then the source stays held.
+void Table::replace_tail(uint32_t groups, const GroupPages &fresh, const Fences &work) {
     drop_pending_copies();
     GroupPages old;
     old.fill(PKV_NO_PAGE);
@@ -66,7 +99,6 @@ void Table::replace_tail(uint32_t groups, const GroupPages &fresh) {
         if ((groups >> group & 1) == 0) continue;
         pkv_page &tail = lists_[group][committed_ / page_tokens_];
         if (pool_->memory(group).exists()) {
-            pool_->copy_page_bytes(group, tail, fresh[group], page_tokens_);
             old[group] = tail;
         } else {
             copies_[num_copies_++] = pkv_page_copy{group, tail, fresh[group]};
@@ -76,7 +108,8 @@ void Table::replace_tail(uint32_t groups, const GroupPages &fresh) {
         tail = fresh[group];
         ++copied;
     }
-    pool_->release_pages(old);
+    waits_ |= work;
+    pool_->release_pages(old, waits_);
     pool_->count_copies(copied);
     tail_private_ = true;
     version_ = next_version();
@@ -91,13 +124,13 @@ void Table::drop_pending_copies() {
     if (!holds_sources_) return;
     num_copies_ = 0;
     holds_sources_ = false;
-    pool_->release_pages(copy_sources_);
+    pool_->release_pages(copy_sources_, waits_);
     copy_sources_.fill(PKV_NO_PAGE);
 }
 
 // ---- fork, truncate ------------------------------------------------------------------------------------------------
 
-pkv_status Table::fork(std::shared_ptr<Table> &out) {
+pkv_status Table::fork(std::shared_ptr<Table> &out, const Fences &work) {
     PKV_TRY(check_admitted());
     PKV_TRY(check_copies_taken());
     PKV_TRY(check_resident());
@@ -116,11 +149,14 @@ pkv_status Table::fork(std::shared_ptr<Table> &out) {
     twin->publish_again_ = publish_again_;
     tail_private_ = committed_ % page_tokens_ == 0;
     twin->tail_private_ = tail_private_;
+    pool_->note_written(lists_, 0, static_cast<uint64_t>(blocks), work);
+    waits_ |= work;
+    twin->waits_ = waits_;
     out = std::move(twin);
     return PKV_OK;
 }
 
-pkv_status Table::truncate(uint64_t num_tokens) {
+pkv_status Table::truncate(uint64_t num_tokens, const Fences &work) {
     if (!lost_ || num_tokens > valid_) PKV_TRY(check_admitted());
     const uint64_t blocks = std::min<uint64_t>(blocks_for(num_tokens, page_tokens_), num_blocks());
     const uint64_t length = std::min(num_tokens, committed_);
@@ -134,13 +170,14 @@ pkv_status Table::truncate(uint64_t num_tokens) {
                             ", which was dropped",
                             num_tokens, group, block);
     }
+    note_leaving(work);
     if (blocks <= committed_ / page_tokens_) drop_pending_copies(); // the block that they were for goes
     forget_absent_from(blocks);
     lost_ = false;
     // The frontier first: once its pages are released its node may go at any time.
     pool_->retreat(frontier_, num_tokens / page_tokens_);
     if (blocks < num_blocks()) {
-        pool_->release_blocks(lists_, blocks);
+        pool_->release_blocks(lists_, blocks, waits_);
         for (auto &list : lists_) list.resize(std::min<uint64_t>(list.size(), blocks));
         version_ = next_version();
     }
@@ -160,7 +197,7 @@ pkv_status Table::truncate(uint64_t num_tokens) {
 
 // ---- drafts --------------------------------------------------------------------------------------------------------
 
-pkv_status Table::accept(std::span<const uint64_t> positions) {
+pkv_status Table::accept(std::span<const uint64_t> positions, Turn &turn) {
     PKV_TRY(check_admitted());
     for (size_t i = 0; i < positions.size(); ++i)
         if (positions[i] < committed_ || positions[i] >= reserved() || (i > 0 && positions[i] <= positions[i - 1]))
@@ -170,15 +207,24 @@ pkv_status Table::accept(std::span<const uint64_t> positions) {
                         i, positions[i], committed_, reserved());
     PKV_TRY(check_copies_taken());
     PKV_TRY(check_tail_resident());
+    scratch_.reserve(2 * positions.size()); // nothing throws once a block was copied
     if (!positions.empty()) {
         if (!pool_->has_memory() && tail_is_shared())
             return fail(PKV_ERR_STATE, "the block at token %" PRIu64 " is shared: no rows can have been moved there",
                         committed_);
-        PKV_TRY(make_tail_private());
+        PKV_TRY(make_tail_private(turn));
+    }
+    Fences work;
+    if (turn.on_device()) PKV_TRY(wait_for_rows(turn));
+    for (uint32_t group = 0; group < pool_->num_groups(); ++group)
+        if (pool_->memory(group).exists()) PKV_TRY(move_rows(group, positions, turn));
+    if (turn.on_device()) {
+        PKV_TRY(turn.named(work));
+        if (turn.waits()) PKV_TRY(turn.finish());
+        pool_->note_written(lists_, committed_ / page_tokens_, blocks_for(committed_ + positions.size(), page_tokens_), work);
+        waits_ |= work;
     }
     drop_pending_copies();
-    for (uint32_t group = 0; group < pool_->num_groups(); ++group)
-        if (pool_->memory(group).exists()) move_rows(group, positions);
 
     move_media(positions);
     const uint64_t end = committed_ + positions.size();
@@ -217,20 +263,24 @@ void Table::move_media(std::span<const uint64_t> positions) {
     }
 }
 
-/// Moves the rows at positions[i] to committed + i. Positions ascend and never lie before their targets, so that moving in
-/// order overwrites nothing that is still wanted.
-void Table::move_rows(uint32_t group, std::span<const uint64_t> positions) {
-    for (size_t i = 0; i < positions.size(); ++i) {
-        const uint64_t target = committed_ + i;
-        if (positions[i] == target) continue;
-        pool_->move_row(group, slot_of(group, positions[i]), slot_of(group, target));
+/// Moves the rows at positions[i] to committed + i. Positions ascend and never lie before their targets.
+pkv_status Table::move_rows(uint32_t group, std::span<const uint64_t> positions, Turn &turn) {
+    size_t first = 0; // that moves: so do all after it
+    while (first < positions.size() && positions[first] == committed_ + first) ++first;
+    const size_t count = positions.size() - first;
+    scratch_.resize(2 * count);
+    for (size_t i = 0; i < count; ++i) {
+        scratch_[i] = slot_of(group, positions[first + i]);
+        scratch_[count + i] = slot_of(group, committed_ + first + i);
     }
+    return pool_->move_rows(group, {scratch_.data(), count}, {scratch_.data() + count, count}, turn);
 }
 
 // ---- windows -------------------------------------------------------------------------------------------------------
 
-pkv_status Table::window() {
+pkv_status Table::window(const Fences &work) {
     PKV_TRY(check_admitted());
+    note_leaving(work);
     const uint64_t committed_blocks = blocks_for(committed_, page_tokens_);
     GroupCounts first{};
     GroupCounts end{};
@@ -247,7 +297,7 @@ pkv_status Table::window() {
         passed_[group] = end[group];
         forget_passed(group, first[group], end[group]);
         if (passed[group].empty()) continue;
-        pool_->release_passed(group, passed[group]);
+        pool_->release_passed(group, passed[group], waits_);
         std::fill(lists_[group].begin() + static_cast<int64_t>(first[group]),
                   lists_[group].begin() + static_cast<int64_t>(end[group]), PKV_NO_PAGE);
         version_ = next_version();

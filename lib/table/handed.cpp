@@ -21,7 +21,7 @@ pkv_status Table::admit_handed(prefix::Prompt &prompt, std::vector<pkv_token> to
             lists_[group].reserve(std::max(blocks, matched + wanted[group]));
         }
         if (!admitted()) frontier_ = pool_->open_namespace(prompt.ns);
-        status = pool_->extend(lists_, wanted);
+        status = pool_->extend(lists_, wanted, waits_);
     } catch (const std::bad_alloc &) {
         fail(status, "no memory for a sequence of %zu tokens", tokens.size());
     }
@@ -59,6 +59,7 @@ pkv_status Table::match_handed(const prefix::Prompt &prompt, uint64_t &blocks) {
     admission.partial_pages.fill(PKV_NO_PAGE);
     if (pool_->admit(head, admission, lists_, frontier_) == PKV_OK && admission.new_blocks == 0) {
         blocks = admission.matched_blocks;
+        waits_ |= admission.waits;
         return PKV_OK;
     }
     clear();

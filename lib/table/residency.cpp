@@ -104,7 +104,7 @@ void Table::count_absent(std::span<uint64_t> tier_tokens) const {
 
 // ---- spill ---------------------------------------------------------------------------------------------------------
 
-pkv_status Table::spill(uint64_t first, uint64_t count, pkv_spill_result &result) {
+pkv_status Table::spill(uint64_t first, uint64_t count, const Fences &work, pkv_spill_result &result) {
     PKV_TRY(check_admitted());
     PKV_TRY(check_copies_taken());
     if (pool_->tiers() == nullptr) return fail(PKV_ERR_STATE, "the pool has no tiers");
@@ -112,6 +112,7 @@ pkv_status Table::spill(uint64_t first, uint64_t count, pkv_spill_result &result
     if (first > committed_blocks)
         return fail(PKV_ERR_INVALID, "block %" PRIu64 " of %" PRIu64 " committed ones", first, committed_blocks);
     const uint64_t end = first + std::min(count, committed_blocks - first);
+    waits_ |= work;
 
     std::vector<std::pair<uint64_t, AbsentBlock>> leaving;
     std::vector<PageStore> stores;
@@ -138,6 +139,7 @@ pkv_status Table::spill(uint64_t first, uint64_t count, pkv_spill_result &result
             if (committed_ < (block + 1) * page_tokens_) store.rows = static_cast<uint32_t>(committed_ % page_tokens_);
             store.pin = true;
             store.tag = PKV_TIER_TAG_PRIVATE;
+            store.after = waits();
             stores.push_back(store);
             block_of.push_back(leaving.size());
         }
@@ -150,7 +152,7 @@ pkv_status Table::spill(uint64_t first, uint64_t count, pkv_spill_result &result
         absent_.emplace(block, absent);
         for (uint32_t group = 0; group < pool_->num_groups(); ++group)
             if ((absent.groups >> group & 1) != 0) {
-                pool_->release_page(group, lists_[group][block]);
+                pool_->release_page(group, lists_[group][block], waits_);
                 lists_[group][block] = PKV_NO_PAGE;
             }
     }
@@ -207,7 +209,7 @@ pkv_status Table::take_pages_for(uint64_t first, uint64_t end) {
         sum += wanted[group];
     }
     if (sum == 0) return PKV_OK;
-    PKV_TRY(pool_->extend(fresh, wanted));
+    PKV_TRY(pool_->extend(fresh, wanted, waits_));
     for (auto at = absent_.lower_bound(first); at != absent_.end() && at->first < end; ++at)
         for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
             pkv_page &page = lists_[group][at->first];
@@ -227,7 +229,7 @@ uint64_t Table::adopt_resident(uint64_t end) {
         const uint64_t named = std::min<uint64_t>(tokens_.size(), committed_);
         if (at->second.is_private || at->first != frontier_.blocks || named < (at->first + 1) * page_tokens_) break;
         GroupPages found;
-        if (!pool_->adopt_block(frontier_, tokens_, media_, at->second.groups, found)) break;
+        if (!pool_->adopt_block(frontier_, tokens_, media_, at->second.groups, found, waits_)) break;
         for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
             if (found[group] == PKV_NO_PAGE) continue;
             pool_->release_page(group, lists_[group][at->first]);

@@ -58,11 +58,14 @@ pkv_status Table::check_admitted() const {
     return PKV_OK;
 }
 
-void Table::clear() {
+void Table::clear(const Fences &work) {
+    note_leaving(work);
     drop_pending_copies();
     forget_absent_from(0);
     lost_ = false;
-    pool_->release_sequence(lists_, frontier_);
+    pool_->release_sequence(lists_, frontier_, waits_);
+    waits_ = {};
+    stream_open_ = false;
     for (auto &list : lists_) list.clear();
     tokens_.clear();
     media_.clear();
@@ -98,6 +101,7 @@ pkv_status Table::admit(const prefix::Prompt &prompt, const pkv_admit_options &o
     std::vector<pkv_token> tokens(prompt.tokens.begin(), prompt.tokens.end());
     std::vector<prefix::Media> media = prompt.media;
     PKV_TRY(pool_->admit(prompt, admission, lists_, frontier_));
+    waits_ = admission.waits;
     tokens_ = std::move(tokens);
     media_ = std::move(media);
     share_ = (options.flags & PKV_ADMIT_SHARE) != 0;
@@ -105,7 +109,10 @@ pkv_status Table::admit(const prefix::Prompt &prompt, const pkv_admit_options &o
     for (uint64_t i = 0; i < admission.absent.size(); ++i)
         absent_.emplace_hint(absent_.end(), admission.matched_blocks + i, admission.absent[i]);
     committed_ = (admission.matched_blocks + admission.absent.size()) * page_tokens_;
-    take_partial_match(admission);
+    if (const pkv_status status = take_partial_match(admission); status != PKV_OK) {
+        clear();
+        return status;
+    }
     matched_ = committed_;
     match.tokens = matched_;
     match.blocks = blocks_for(matched_, page_tokens_);
@@ -115,13 +122,21 @@ pkv_status Table::admit(const prefix::Prompt &prompt, const pkv_admit_options &o
 }
 
 /// Copies the tokens that matched inside the first new block.
-void Table::take_partial_match(Admission &admission) {
-    if (admission.partial_tokens == 0) return;
-    for (uint32_t group = 0; group < pool_->num_groups(); ++group)
-        pool_->copy_page_bytes(group, admission.partial_pages[group], lists_[group][admission.matched_blocks],
-                               static_cast<uint32_t>(admission.partial_tokens));
-    pool_->release_pages(admission.partial_pages);
-    committed_ += admission.partial_tokens;
+pkv_status Table::take_partial_match(Admission &admission) {
+    if (admission.partial_tokens == 0) return PKV_OK;
+    Turn turn;
+    Fences work;
+    pkv_status status = PKV_OK;
+    pool_->begin_unasked(turn);
+    if (turn.on_device()) status = turn.after(waits_);
+    for (uint32_t group = 0; group < pool_->num_groups() && status == PKV_OK; ++group)
+        status = pool_->copy_page_bytes(group, admission.partial_pages[group], lists_[group][admission.matched_blocks],
+                                        static_cast<uint32_t>(admission.partial_tokens), turn);
+    if (turn.on_device() && status == PKV_OK) status = turn.point(work);
+    waits_ |= work;
+    pool_->release_pages(admission.partial_pages, work);
+    if (status == PKV_OK) committed_ += admission.partial_tokens;
+    return status;
 }
 
 pkv_status Table::reserve(uint64_t num_tokens) {
@@ -132,7 +147,10 @@ pkv_status Table::reserve(uint64_t num_tokens) {
     const uint64_t blocks = std::max<uint64_t>(blocks_for(num_tokens, page_tokens_), num_blocks());
     const uint64_t grow = blocks - num_blocks();
     const uint32_t copy = num_tokens > committed_ ? shared_tail_groups() : 0;
-    return grow == 0 && copy == 0 ? PKV_OK : extend(grow, copy);
+    if (grow == 0 && copy == 0) return PKV_OK;
+    Turn turn;
+    if (copy != 0) pool_->begin_unasked(turn);
+    return extend(grow, copy, turn);
 }
 
 // ---- tokens and publication ----------------------------------------------------------------------------------------
@@ -169,7 +187,7 @@ void Table::drop_media_behind_names() {
     while (!media_.empty() && media_.back().position >= tokens_.size()) media_.pop_back();
 }
 
-pkv_status Table::commit(uint64_t num_tokens) {
+pkv_status Table::commit(uint64_t num_tokens, const Fences &work) {
     PKV_TRY(check_admitted());
     if (num_tokens < committed_ || num_tokens > reserved())
         return fail(PKV_ERR_INVALID, "commit of %" PRIu64 " tokens: %" PRIu64 " are committed and %" PRIu64 " reserved",
@@ -182,6 +200,11 @@ pkv_status Table::commit(uint64_t num_tokens) {
     if (num_tokens > committed_) drop_pending_copies();
     // A block after the old tail is room of this table's own.
     if (num_tokens / page_tokens_ != committed_ / page_tokens_) tail_private_ = true;
+    if (!work.none()) {
+        pool_->note_written(lists_, committed_ / page_tokens_, blocks_for(num_tokens, page_tokens_), work);
+        waits_ |= work;
+    }
+    stream_open_ = false;
     committed_ = num_tokens;
     publish();
     return PKV_OK;
@@ -194,7 +217,7 @@ void Table::publish(bool share) {
     try {
         bool replaced = false;
         const Publication result =
-            pool_->publish_sequence(tokens_, media_, lists_, end, share, retention_, frontier_, replaced);
+            pool_->publish_sequence(tokens_, media_, lists_, end, share, retention_, frontier_, replaced, waits_);
         if (replaced) version_ = next_version();
         // Each try hashes what is still to be published: after one in vain the next waits until that has doubled.
         if (result == Publication::full) publish_again_ = end + (end - frontier_.blocks);
@@ -247,13 +270,18 @@ pkv_status Table::slots(uint32_t group, uint64_t position, uint64_t count, pkv_s
     PKV_TRY(check_admitted());
     PKV_TRY(check_range(position, count, "slots"));
     PKV_TRY(check_resident(position, count));
-    if (count > 0 && position + count > committed_) PKV_TRY(make_tail_private());
+    if (count > 0 && position + count > committed_) {
+        Turn turn;
+        if (shared_tail_groups() != 0) pool_->begin_unasked(turn);
+        PKV_TRY(make_tail_private(turn));
+    }
+    PKV_TRY(make_ready());
     fill_slots(group, position, count, out);
     return PKV_OK;
 }
 
 pkv_status Table::write(uint32_t group, uint32_t layer, uint64_t position, uint64_t count, const pkv_tensor *k,
-                        const pkv_tensor *v) {
+                        const pkv_tensor *v, Turn &turn) {
     PKV_TRY(check_admitted());
     PKV_TRY(pool_->need_memory(group));
     if (position < committed_)
@@ -265,11 +293,34 @@ pkv_status Table::write(uint32_t group, uint32_t layer, uint64_t position, uint6
     if (count == 0) return PKV_OK;
     PKV_TRY(check_tail_resident());
     scratch_.resize(count);
-    if (position / page_tokens_ == committed_ / page_tokens_) PKV_TRY(make_tail_private());
+    if (position / page_tokens_ == committed_ / page_tokens_) PKV_TRY(make_tail_private(turn));
     fill_slots(group, position, count, scratch_.data());
-    pool_->write_rows(group, layer, scratch_, rows);
+    if (turn.on_device()) PKV_TRY(turn.after(waits()));
+    PKV_TRY(pool_->write_rows(group, layer, scratch_, rows, turn));
+    note_stream(turn);
     note_written(group, layer, position, count);
     return PKV_OK;
+}
+
+/// Pages are about to be given back: what may still use them besides `work`.
+void Table::note_leaving(const Fences &work) {
+    waits_ |= work;
+    if (!stream_open_) return;
+    stream_open_ = false;
+    Device &device = *pool_->device();
+    pkv_status status = PKV_ERR_NO_MEMORY;
+    try {
+        Fences rows;
+        status = device.order().mark(stream_, rows);
+        waits_ |= rows;
+    } catch (const std::bad_alloc &) {}
+    if (status != PKV_OK) (void)device.call("a stream", &pkv_device_table::wait_stream, stream_);
+}
+
+void Table::note_stream(const Turn &turn) {
+    if (!turn.on_device() || turn.waits() || turn.captured()) return;
+    stream_open_ = true;
+    stream_ = turn.given();
 }
 
 uint64_t Table::readable(uint32_t group, uint32_t layer) const {
@@ -297,14 +348,15 @@ pkv_status Table::check_readable(uint32_t group, uint32_t layer, uint64_t positi
 }
 
 pkv_status Table::gather(uint32_t group, uint32_t layer, uint64_t position, uint64_t count, const pkv_tensor *k,
-                         const pkv_tensor *v) {
+                         const pkv_tensor *v, Turn &turn) {
     PKV_TRY(pool_->need_memory(group));
     PKV_TRY(check_readable(group, layer, position, count));
     CallerTensors rows;
     PKV_TRY(pool_->target_rows(group, k, v, count, rows));
+    if (turn.captured()) PKV_TRY(check_resident(position, count));
     PKV_TRY(make_resident(position, count));
-    pool_->read_rows(group, layer, lists_[group].data(), position, count, rows);
-    return PKV_OK;
+    if (turn.on_device()) PKV_TRY(turn.after(waits()));
+    return pool_->read_rows(group, layer, lists_[group].data(), position, count, rows, turn);
 }
 
 void Table::info(pkv_table_info &out) const {

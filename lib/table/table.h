@@ -44,25 +44,37 @@ class alignas(64) Table {
 
     /// With `counted` false the pool's statistics take no notice.
     pkv_status admit(const prefix::Prompt &prompt, const pkv_admit_options &options, pkv_match &match, bool counted = true);
-    void clear();
+    void clear(const Fences &work = {}); ///< on a device `work` may still use its pages: so here, and in truncate() and window()
+    /// The same before the table goes with its last user.
+    void end_after(const Fences &work) { waits_ |= work; }
     pkv_status reserve(uint64_t num_tokens);
     pkv_status set_tokens(uint64_t position, std::span<const pkv_token> tokens);
     pkv_status write(uint32_t group, uint32_t layer, uint64_t position, uint64_t count, const pkv_tensor *k,
-                     const pkv_tensor *v);
-    pkv_status commit(uint64_t num_tokens);
+                     const pkv_tensor *v, Turn &turn);
+    /// On a device the KV is complete once `work` has passed.
+    pkv_status commit(uint64_t num_tokens, const Fences &work = {});
     pkv_status gather(uint32_t group, uint32_t layer, uint64_t position, uint64_t count, const pkv_tensor *k,
-                      const pkv_tensor *v);
+                      const pkv_tensor *v, Turn &turn);
     pkv_status slots(uint32_t group, uint64_t position, uint64_t count, pkv_slot *out);
     void info(pkv_table_info &out) const;
     pkv_status set_retention(const RetentionRange &range);
 
-    pkv_status fork(std::shared_ptr<Table> &out);
-    pkv_status truncate(uint64_t num_tokens);
-    pkv_status accept(std::span<const uint64_t> positions);
-    pkv_status window();
+    pkv_status fork(std::shared_ptr<Table> &out, const Fences &work);
+    pkv_status truncate(uint64_t num_tokens, const Fences &work = {});
+    pkv_status accept(std::span<const uint64_t> positions, Turn &turn);
+    pkv_status window(const Fences &work);
+    /// On a device: makes what the block table names ready for kernels of the caller's own.
+    pkv_status make_ready() { return pool_->make_ready(waits_); }
+    /// On a device: what uses of its pages come after, besides what the caller orders.
+    const Fences &waits() {
+        if (!waits_.none() && pool_->device()->order().passed(waits_)) waits_ = {};
+        return waits_;
+    }
+    /// A library's write of rows that are not committed is in this stream.
+    void note_stream(const Turn &turn);
 
     /// Moves committed blocks [first, first + count) into tiers, as far as nobody else has their pages.
-    pkv_status spill(uint64_t first, uint64_t count, pkv_spill_result &result);
+    pkv_status spill(uint64_t first, uint64_t count, const Fences &work, pkv_spill_result &result);
     /// Brings absent blocks of a range back into pages. `call` is what waits, for traces.
     pkv_status restore(uint64_t first, uint64_t count, uint64_t timeout_ns, uint64_t &restored,
                        const char *call = "restore");
@@ -76,7 +88,7 @@ class alignas(64) Table {
     void copies_taken() { num_copies_ = 0; }
 
     /// Writes into the buffer, or with an empty one only finds the size, which a second call has to be given again.
-    pkv_status export_to(std::span<std::byte> buffer, uint64_t &size) const;
+    pkv_status export_to(std::span<std::byte> buffer, uint64_t &size);
     pkv_status import_from(std::span<const std::byte> buffer);
 
     // For hand-overs.
@@ -140,7 +152,7 @@ class alignas(64) Table {
     pkv_status check_range(uint64_t position, uint64_t count, const char *what) const;
     uint64_t &written(uint32_t group, uint32_t layer) { return written_[first_layer_[group] + layer]; }
     uint64_t readable(uint32_t group, uint32_t layer) const;
-    void take_partial_match(Admission &admission);
+    pkv_status take_partial_match(Admission &admission);
     void publish(bool share);
     void publish() { publish(share_); }
 
@@ -166,16 +178,19 @@ class alignas(64) Table {
 
     GroupPages tail_pages() const;
     uint32_t shared_tail_groups();
-    pkv_status make_tail_private();
-    pkv_status extend(uint64_t num_blocks, uint32_t copy);
+    pkv_status make_tail_private(Turn &turn);
+    pkv_status extend(uint64_t num_blocks, uint32_t copy, Turn &turn);
+    pkv_status copy_tail(uint32_t groups, const GroupPages &fresh, Turn &turn);
+    pkv_status wait_for_rows(Turn &turn);
+    void note_leaving(const Fences &work);
     pkv_status check_copies_taken() const;
-    void replace_tail(uint32_t groups, const GroupPages &fresh);
+    void replace_tail(uint32_t groups, const GroupPages &fresh, const Fences &work);
     void drop_pending_copies();
-    void move_scales(uint32_t group, uint32_t layer, bool is_k, uint64_t first, uint64_t count, std::byte *flat,
-                     bool to_pages) const;
+    template <class Record, class Take>
+    pkv_status take_rows(const std::vector<Record> &records, std::span<pkv_slot> slots, Take &&take);
     pkv_status match_handed(const prefix::Prompt &prompt, uint64_t &blocks);
     void move_media(std::span<const uint64_t> positions);
-    void move_rows(uint32_t group, std::span<const uint64_t> positions);
+    pkv_status move_rows(uint32_t group, std::span<const uint64_t> positions, Turn &turn);
     void fill_slots(uint32_t group, uint64_t position, uint64_t count, pkv_slot *out) const;
     pkv_slot slot_of(uint32_t group, uint64_t position) const;
 
@@ -189,7 +204,9 @@ class alignas(64) Table {
     bool tail_private_ = false; // known: the block at `committed` is this table's alone
     bool share_ = false;        // PKV_ADMIT_SHARE
     bool holds_sources_ = false;
+    bool stream_open_ = false; // device pools: writes that are not committed are in stream_
     uint32_t num_copies_ = 0;
+    Fences waits_; // device pools: work on the pages that is not known to have passed
     std::vector<pkv_token> tokens_; // named tokens
     Frontier frontier_;
     uint64_t publish_again_ = 0;             // blocks from which on it is worth another try
@@ -202,6 +219,7 @@ class alignas(64) Table {
     std::array<uint64_t, PKV_MAX_GROUPS> passed_{};    // blocks below this one were looked at by window()
     std::vector<pkv_slot> scratch_;
     uint64_t matched_ = 0;
+    void *stream_ = nullptr;
     bool lost_ = false; // a block could not be loaded: `valid_` tokens are left
     uint64_t valid_ = 0;
     // Pools without memory: copies for the caller to make, and the pages that they read, held until they are made.

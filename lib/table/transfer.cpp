@@ -239,11 +239,6 @@ void set_ranges(std::span<const pkv_page> list, uint32_t page_tokens, uint64_t n
     record.tail_begin = std::min(tail * page_tokens, num_tokens);
 }
 
-/// One side's rows in the buffer, as a caller's tensor of the stored type.
-CallerRows flat_side(const std::byte *base, uint64_t row_bytes, uint32_t heads, int32_t dtype) {
-    return {FlatRows{const_cast<std::byte *>(base), row_bytes * heads, row_bytes}, dtype};
-}
-
 /// Goes over the pieces of rows in the buffer's order: piece(layer, is_k, first token, tokens, row bytes).
 template <class Piece> pkv_status each_piece(const GroupRecord &record, uint64_t num_tokens, Piece &&piece) {
     for (uint32_t layer = 0; layer < record.num_layers; ++layer)
@@ -261,7 +256,7 @@ template <class Piece> pkv_status each_piece(const GroupRecord &record, uint64_t
 
 // ---- export --------------------------------------------------------------------------------------------------------
 
-pkv_status Table::export_to(std::span<std::byte> buffer, uint64_t &size) const {
+pkv_status Table::export_to(std::span<std::byte> buffer, uint64_t &size) {
     PKV_TRY(check_admitted());
     PKV_TRY(check_resident());
     if (tokens_.size() < committed_)
@@ -294,6 +289,9 @@ pkv_status Table::export_to(std::span<std::byte> buffer, uint64_t &size) const {
         out.put(fields, sizeof fields);
         out.put(media_[i].digest.data(), media_[i].digest.size());
     }
+    Turn turn;
+    PKV_TRY(turn.begin(pool_->device(), nullptr));
+    if (turn.on_device() && !buffer.empty()) PKV_TRY(turn.after(waits()));
     for (uint32_t group = 0; group < pool_->num_groups(); ++group)
         PKV_TRY(each_piece(records[group], committed_, [&](uint32_t layer, bool is_k, uint64_t first, uint64_t count, uint64_t row_bytes) {
             const Geometry &geometry = pool_->geometry(group);
@@ -301,30 +299,14 @@ pkv_status Table::export_to(std::span<std::byte> buffer, uint64_t &size) const {
             const bool scaled = geometry.scales == PKV_SCALES_TOKEN_HEAD;
             std::byte *scales = scaled ? out.take(count * geometry.heads * sizeof(float)) : nullptr;
             if (rows == nullptr) return PKV_OK;
-            CallerTensors target;
-            (is_k ? target.k : target.v) = flat_side(rows, row_bytes, geometry.heads, geometry.dtype);
-            pool_->read_rows(group, layer, lists_[group].data(), first, count, target);
-            if (scaled) move_scales(group, layer, is_k, first, count, scales, false);
-            return PKV_OK;
+            return pool_->take_out(group, layer, is_k, lists_[group].data(), first, count, rows, scales, turn);
         }));
+    PKV_TRY(turn.end());
     const uint64_t checked = out.size();
     const uint64_t checksum = buffer.empty() ? 0 : checksum64(buffer.first(checked));
     out.put(&checksum, sizeof checksum);
     size = out.size();
     return PKV_OK;
-}
-
-/// Copies a scale for each row of a range from the pages to a buffer, or the other way.
-void Table::move_scales(uint32_t group, uint32_t layer, bool is_k, uint64_t first, uint64_t count, std::byte *flat,
-                        bool to_pages) const {
-    const LayerScales &both = pool_->memory(group).scales(layer);
-    const RowScales &scales = is_k ? both.k : both.v;
-    const uint64_t bytes = scales.heads * sizeof(float);
-    for (uint64_t i = 0; i < count; ++i) {
-        const auto page = static_cast<uint64_t>(lists_[group][(first + i) / page_tokens_]);
-        float *row = scales.row(page, (first + i) % page_tokens_, 0);
-        to_pages ? std::memcpy(row, flat + i * bytes, bytes) : std::memcpy(flat + i * bytes, row, bytes);
-    }
 }
 
 // ---- import --------------------------------------------------------------------------------------------------------
@@ -353,23 +335,34 @@ pkv_status Table::import_from(std::span<const std::byte> buffer) {
         const uint64_t token = block * page_tokens_;
         return token < in.groups[group].head_end || token >= in.groups[group].tail_begin;
     }));
-    for (uint32_t group = 0; group < pool_->num_groups(); ++group)
-        PKV_TRY(each_piece(in.groups[group], in.header.num_tokens,
-                           [&](uint32_t layer, bool is_k, uint64_t first, uint64_t count, uint64_t row_bytes) {
-                               const Geometry &geometry = pool_->geometry(group);
-                               CallerTensors source;
-                               (is_k ? source.k : source.v) =
-                                   flat_side(reader.take(count * geometry.heads * row_bytes), row_bytes, geometry.heads,
-                                             geometry.dtype);
-                               fill_slots(group, first, count, slots.data());
-                               pool_->write_rows(group, layer, {slots.data(), count}, source);
-                               if (geometry.scales == PKV_SCALES_TOKEN_HEAD)
-                                   move_scales(group, layer, is_k, first, count,
-                                               const_cast<std::byte *>(reader.take(count * geometry.heads * sizeof(float))),
-                                               true);
-                               return PKV_OK;
-                           }));
+    pkv_status status = PKV_ERR_NO_MEMORY;
+    try {
+        status = take_rows(in.groups, slots, [&reader](uint64_t bytes) { return reader.take(bytes); });
+    } catch (const std::bad_alloc &) {
+        fail(status, "no memory to import %" PRIu64 " tokens", in.header.num_tokens);
+    }
+    if (status != PKV_OK) {
+        clear();
+        return status;
+    }
     return commit(in.header.num_tokens);
+}
+
+/// Writes the rows of a buffer into the pages that there are now for them.
+template <class Record, class Take>
+pkv_status Table::take_rows(const std::vector<Record> &records, std::span<pkv_slot> slots, Take &&take) {
+    Turn turn;
+    PKV_TRY(turn.begin(pool_->device(), nullptr));
+    if (turn.on_device()) PKV_TRY(turn.after(waits()));
+    for (uint32_t group = 0; group < pool_->num_groups(); ++group)
+        PKV_TRY(each_piece(records[group], slots.size(), [&](uint32_t layer, bool is_k, uint64_t first, uint64_t count, uint64_t row_bytes) {
+            const Geometry &geometry = pool_->geometry(group);
+            const std::byte *rows = take(count * geometry.heads * row_bytes);
+            const bool scaled = geometry.scales == PKV_SCALES_TOKEN_HEAD;
+            const std::byte *scales = scaled ? take(count * geometry.heads * sizeof(float)) : nullptr;
+            return pool_->put_in(group, layer, is_k, lists_[group].data(), first, count, rows, scales, slots, turn);
+        }));
+    return turn.end();
 }
 
 } // namespace pkv

@@ -375,6 +375,7 @@ const char *name_of_memory(int32_t kind) {
     case PKV_MEMORY_KIND_PAGES: return "pages";
     case PKV_MEMORY_KIND_TRANSPARENT_HUGE: return "transparent_huge";
     case PKV_MEMORY_KIND_HUGETLB: return "hugetlb";
+    case PKV_MEMORY_KIND_DEVICE: return "device";
     default: return "unknown";
     }
 }

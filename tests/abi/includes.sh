@@ -12,17 +12,18 @@ core:
 telemetry: core
 layout: core
 tensor: core layout
+device: core tensor
 prefix: core
 tier: core telemetry
-pool: core layout tensor prefix tier
-table: core telemetry layout tensor prefix tier pool
-prefetch: core telemetry layout prefix tier pool table
+pool: core layout tensor device prefix tier
+table: core telemetry layout tensor device prefix tier pool
+prefetch: core telemetry layout device prefix tier pool table
 directory: core tier
 node: core layout tier directory
-handover: core layout tensor prefix tier pool table node
+handover: core layout tensor device prefix tier pool table node
 fabric: core node
 redis: core directory
-capi: core telemetry layout tensor prefix tier pool table prefetch directory node handover
+capi: core telemetry layout tensor device prefix tier pool table prefetch directory node handover
 '
 
 fail() { echo "FAIL $1"; status=1; }

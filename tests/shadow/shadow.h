@@ -225,6 +225,7 @@ static uint8_t *row_address(shadow *s, uint32_t group, uint32_t layer, int side,
 static void check_page_bytes(shadow *s, uint32_t group, pkv_page page) {
     const shadow_group *g = &s->groups[group];
     uint8_t expected[64];
+    settle_device();
     for (uint32_t layer = 0; layer < model_layers; ++layer)
         for (int side = 0; side < 2 && g->row_bytes[side] > 0; ++side)
             for (uint64_t offset = 0; offset < s->m->page_tokens; ++offset)

@@ -16,6 +16,8 @@
 #include <cmocka.h>
 #include <pagedkv/pagedkv.h>
 
+#include "support/on_device.h"
+
 /* Fails the test, with the library's message, when a call does not give the expected status. */
 #define assert_status(call, expected) check_status((call), (expected), #call, __FILE__, __LINE__)
 #define assert_ok(call) assert_status(call, PKV_OK)

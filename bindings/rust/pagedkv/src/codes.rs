@@ -287,6 +287,8 @@ pub enum MemoryKind {
     TransparentHuge,
     /// Reserved huge pages
     Hugetlb,
+    /// Of a device, the pool's own
+    Device,
     /// A number that this version of the crate does not know.
     Other(i32),
 }
@@ -300,6 +302,7 @@ impl MemoryKind {
             Self::Pages => sys::PKV_MEMORY_KIND_PAGES,
             Self::TransparentHuge => sys::PKV_MEMORY_KIND_TRANSPARENT_HUGE,
             Self::Hugetlb => sys::PKV_MEMORY_KIND_HUGETLB,
+            Self::Device => sys::PKV_MEMORY_KIND_DEVICE,
             Self::Other(code) => code,
         }
     }
@@ -312,6 +315,7 @@ impl MemoryKind {
             sys::PKV_MEMORY_KIND_PAGES => Self::Pages,
             sys::PKV_MEMORY_KIND_TRANSPARENT_HUGE => Self::TransparentHuge,
             sys::PKV_MEMORY_KIND_HUGETLB => Self::Hugetlb,
+            sys::PKV_MEMORY_KIND_DEVICE => Self::Device,
             _ => Self::Other(code),
         }
     }

@@ -358,7 +358,8 @@ pub struct PoolStats {
     pub held_pages: u64,
     /// Of them, those that are found by lookups and may be evicted.
     pub cached_pages: u64,
-    /// Waiting for a transfer that may still write into them; 0 without tiers
+    /// Of device pools: free, but work under a sync may still use them. They are handed out when nothing else is
+    /// free, and what their new user does is ordered after that work
     pub quarantined_pages: u64,
     /// Live tables of the pool
     pub tables: u64,

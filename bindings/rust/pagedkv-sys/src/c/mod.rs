@@ -13,6 +13,7 @@ use std::{
 type Opaque = std::marker::PhantomData<(*mut u8, std::marker::PhantomPinned)>;
 
 pub mod batch;
+pub mod device;
 pub mod node;
 pub mod pool;
 pub mod prefetch;
@@ -24,6 +25,7 @@ pub mod tier_ops;
 pub mod types;
 
 pub use batch::*;
+pub use device::*;
 pub use node::*;
 pub use pool::*;
 pub use prefetch::*;

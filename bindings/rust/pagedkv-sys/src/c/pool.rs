@@ -95,6 +95,10 @@ pub const PKV_DEBUG_EQUAL_KEYS: u32 = 1;
 /// Pages in memory of the pool's own are filled with 0xFF when the pool is made and when they become free
 pub const PKV_DEBUG_POISON: u32 = 2;
 
+/// Device pools: pages that work under a sync may still use are given out like others, instead of last: shows
+/// that what uses them next is ordered after that work
+pub const PKV_DEBUG_HOT_PAGES: u32 = 4;
+
 /// One layer group: layers that share geometry and attention kind.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -249,10 +253,24 @@ pub struct pkv_pool_options {
     pub clean_pages: u64,
     /// Memory for images on their way; 0 = 32 MiB. At least 8 images
     pub staging_bytes: u64,
+    /// `PKV_DEVICE_*` (device.h): where pages lie. `PKV_MEMORY_POOL` is allocated there, `PKV_MEMORY_CALLER` are
+    /// tensors there
+    pub device: i32,
+    /// Which of them
+    pub device_index: i32,
+    /// `PKV_SYNC_CUDA_STREAM`: the stream in which kernels of the caller's own use pages: what calls without a sync
+    /// hand out, and copy, is ready there, and the calls do not wait for it. It has to exist as long as the pool
+    /// and its tables. NULL: none (device.h)
+    pub in_place: *const pkv_sync,
+    /// Thread blocks that a transfer to or from tiers may take on the device, so that it leaves multiprocessors to
+    /// others; 0 = no bound
+    pub transfer_blocks: u32,
+    /// 0
+    pub reserved: u32,
 }
 
 /// Initial value of [`pkv_pool_options`].
-pub const PKV_POOL_OPTIONS_INIT: pkv_pool_options = pkv_pool_options { struct_size: size_of::<pkv_pool_options>(), page_tokens: 0, num_groups: 0, groups: ptr::null(), huge_pages: PKV_HUGE_PAGES_AUTO, copy_threads: 0, seed: 0, debug: 0, event_capacity: 0, tiers: ptr::null(), num_tiers: 0, flags: 0, clean_pages: 0, staging_bytes: 0 };
+pub const PKV_POOL_OPTIONS_INIT: pkv_pool_options = pkv_pool_options { struct_size: size_of::<pkv_pool_options>(), page_tokens: 0, num_groups: 0, groups: ptr::null(), huge_pages: PKV_HUGE_PAGES_AUTO, copy_threads: 0, seed: 0, debug: 0, event_capacity: 0, tiers: ptr::null(), num_tiers: 0, flags: 0, clean_pages: 0, staging_bytes: 0, device: PKV_DEVICE_HOST, device_index: 0, in_place: ptr::null(), transfer_blocks: 0, reserved: 0 };
 
 /// Where a layer's rows lie: the K row of (page, token offset, head) is at
 ///
@@ -266,7 +284,7 @@ pub const PKV_POOL_OPTIONS_INIT: pkv_pool_options = pkv_pool_options { struct_si
 pub struct pkv_layer_layout {
     /// `struct_size`.
     pub struct_size: usize,
-    /// NULL for `PKV_MEMORY_NONE`
+    /// NULL for `PKV_MEMORY_NONE`; of a device pool a device address
     pub k_base: *mut c_void,
     /// NULL without V
     pub v_base: *mut c_void,
@@ -286,7 +304,8 @@ pub struct pkv_layer_layout {
     pub dtype: i32,
     /// `PKV_SCALES_*`
     pub scales: i32,
-    /// TENSOR: one; HEAD: \[heads\]; TOKEN_HEAD: \[page, token, head\], pages scale_page_stride apart
+    /// TENSOR: one; HEAD: \[heads\]; TOKEN_HEAD: \[page, token, head\], pages scale_page_stride apart; of a device
+    /// pool in its memory
     pub k_scales: *mut f32,
     /// NULL without V
     pub v_scales: *mut f32,
@@ -528,6 +547,19 @@ extern "C" {
     ///
     /// Thread-safe. Since 0.1.
     pub fn pkv_pool_quiesce(pool: *mut pkv_pool, timeout_ns: u64) -> pkv_status;
+
+    /// Orders a stream after the work that pages which calls have handed out so far may still be in: that of those
+    /// who had them before, commits of matched blocks, and copies on write. For kernels of the caller's own in a
+    /// stream other than the pool's (`pkv_pool_options.in_place`), and before the launch of a graph; cheap when
+    /// there is nothing to wait for. A host pool has nothing to order.
+    ///
+    /// * `sync`: `PKV_SYNC_CUDA_STREAM`: later work in that stream comes after it. NULL, or another kind: the call
+    ///   waits for it
+    /// * Returns `PKV_OK`; `PKV_ERR_CAPTURE` for a stream that is being captured; `PKV_ERR_INVALID`; `PKV_ERR_IO`
+    ///   when the device fails; `PKV_ERR_HANDLE`
+    ///
+    /// Thread-safe. Since 0.1.
+    pub fn pkv_pool_order(pool: *mut pkv_pool, sync: *const pkv_sync) -> pkv_status;
 
     /// Addresses and strides of one layer.
     ///

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Written by generate.py from the headers: not to be edited.
-//! Counters and gauges. Counters only grow; gauges are of one moment: free + held + cached = num_pages in every
-//! answer. Rates are for the caller to form, as sums over sums: hit rate = hit_tokens / asked_tokens.
+//! Counters and gauges. Counters only grow; gauges are of one moment: free + held + cached + quarantined =
+//! num_pages in every answer. Rates are for the caller to form, as sums over sums: hit rate = hit_tokens /
+//! asked_tokens.
 
 #[allow(unused_imports)]
 use super::*;
@@ -39,6 +40,9 @@ pub const PKV_MEMORY_KIND_TRANSPARENT_HUGE: i32 = 3;
 /// Reserved huge pages
 pub const PKV_MEMORY_KIND_HUGETLB: i32 = 4;
 
+/// Of a device, the pool's own
+pub const PKV_MEMORY_KIND_DEVICE: i32 = 5;
+
 /// From the operating system, differs for each pool
 pub const PKV_KEY_SEED_RANDOM: i32 = 0;
 
@@ -59,7 +63,8 @@ pub struct pkv_pool_stats {
     pub held_pages: u64,
     /// `cached_pages`.
     pub cached_pages: u64,
-    /// Waiting for a transfer that may still write into them; 0 without tiers
+    /// Of device pools: free, but work under a sync may still use them. They are handed out when nothing else is
+    /// free, and what their new user does is ordered after that work
     pub quarantined_pages: u64,
     /// Live tables of the pool
     pub tables: u64,

@@ -31,7 +31,7 @@ each_struct! {
     pkv_op_options { struct_size, queue, user, timeout_ns }
     pkv_page_copy { group, src, dst }
     pkv_page_info { struct_size, count, state, published, block, priority, pinned }
-    pkv_pool_options { struct_size, page_tokens, num_groups, groups, huge_pages, copy_threads, seed, debug, event_capacity, tiers, num_tiers, flags, clean_pages, staging_bytes }
+    pkv_pool_options { struct_size, page_tokens, num_groups, groups, huge_pages, copy_threads, seed, debug, event_capacity, tiers, num_tiers, flags, clean_pages, staging_bytes, device, device_index, in_place, transfer_blocks, reserved }
     pkv_pool_stats { struct_size, num_pages, free_pages, held_pages, cached_pages, quarantined_pages, tables, namespaces, index_blocks, page_bytes, metadata_bytes, usage, memory_kind, key_seed, requests, asked_tokens, hit_tokens, retries, refused, probes, allocated_pages, failed_allocations, evicted_pages, cleared_pages, published_blocks, unpublished_blocks, duplicate_blocks, key_collisions, copied_pages, partial_tokens, shared_duplicates, expired_blocks, events, pinned_pages, unstored_pages, stored_images, failed_stores, dropped_images, loaded_blocks, adopted_blocks, joined_loads, spilled_blocks, lost_blocks, exposed_ns, tier_hit_tokens, image_bytes }
     pkv_predictor { struct_size, policy, page_tokens, sink_tokens, recent_tokens, lookahead }
     pkv_prefetch_options { struct_size, policy, flags, sink_tokens, recent_tokens, max_lookahead, max_block_pages, num_buffers, num_layers, layers, staging_pages, max_tables, reserved, max_slices, slices, slice_indptr, max_bytes_in_flight, load_timeout_ns }
@@ -76,7 +76,7 @@ each_init! {
     PKV_OP_INFO_INIT: pkv_op_info { struct_size, state, status, num_items, done_items, good_items, buffers_free, reserved }
     PKV_OP_OPTIONS_INIT: pkv_op_options { struct_size, queue, user, timeout_ns }
     PKV_PAGE_INFO_INIT: pkv_page_info { struct_size, count, state, published, block, priority, pinned }
-    PKV_POOL_OPTIONS_INIT: pkv_pool_options { struct_size, page_tokens, num_groups, groups, huge_pages, copy_threads, seed, debug, event_capacity, tiers, num_tiers, flags, clean_pages, staging_bytes }
+    PKV_POOL_OPTIONS_INIT: pkv_pool_options { struct_size, page_tokens, num_groups, groups, huge_pages, copy_threads, seed, debug, event_capacity, tiers, num_tiers, flags, clean_pages, staging_bytes, device, device_index, in_place, transfer_blocks, reserved }
     PKV_POOL_STATS_INIT: pkv_pool_stats { struct_size, num_pages, free_pages, held_pages, cached_pages, quarantined_pages, tables, namespaces, index_blocks, page_bytes, metadata_bytes, usage, memory_kind, key_seed, requests, asked_tokens, hit_tokens, retries, refused, probes, allocated_pages, failed_allocations, evicted_pages, cleared_pages, published_blocks, unpublished_blocks, duplicate_blocks, key_collisions, copied_pages, partial_tokens, shared_duplicates, expired_blocks, events, pinned_pages, unstored_pages, stored_images, failed_stores, dropped_images, loaded_blocks, adopted_blocks, joined_loads, spilled_blocks, lost_blocks, exposed_ns, tier_hit_tokens, image_bytes }
     PKV_PREDICTOR_INIT: pkv_predictor { struct_size, policy, page_tokens, sink_tokens, recent_tokens, lookahead }
     PKV_PREFETCH_OPTIONS_INIT: pkv_prefetch_options { struct_size, policy, flags, sink_tokens, recent_tokens, max_lookahead, max_block_pages, num_buffers, num_layers, layers, staging_pages, max_tables, reserved, max_slices, slices, slice_indptr, max_bytes_in_flight, load_timeout_ns }
@@ -109,7 +109,10 @@ each_number! {
     PKV_BLOCK_TIER
     PKV_CLUSTER_KEY_BYTES
     PKV_DEBUG_EQUAL_KEYS
+    PKV_DEBUG_HOT_PAGES
     PKV_DEBUG_POISON
+    PKV_DEVICE_CUDA
+    PKV_DEVICE_HOST
     PKV_DIGEST_BYTES
     PKV_DTYPE_BF16
     PKV_DTYPE_F16
@@ -176,6 +179,7 @@ each_number! {
     PKV_MAX_TIERS
     PKV_MEMORY_CALLER
     PKV_MEMORY_KIND_CALLER
+    PKV_MEMORY_KIND_DEVICE
     PKV_MEMORY_KIND_HUGETLB
     PKV_MEMORY_KIND_NONE
     PKV_MEMORY_KIND_PAGES

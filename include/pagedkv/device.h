@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** @file device.h
+ *  Devices: pools whose pages lie in the memory of a GPU (pkv_pool_options.device).
+ *
+ *  CUDA sits in a plug-in, libpagedkv-cuda.so, in the folder pagedkv/ beside the library (or PKV_PLUGIN_DIR); it is loaded when
+ *  it is first asked for. The library itself needs no CUDA, and runs where there is none.
+ *
+ *  Order. A call on a device pool that is given a stream (PKV_SYNC_CUDA_STREAM) puts its work into that stream and returns; it
+ *  never waits for the device. Without a sync, with an event or with a host counter the work goes into a stream of the
+ *  library's, after what the sync names, and the call returns when it is done.
+ *
+ *  What the library orders by itself, whatever streams its callers use:
+ *  - rows that a commit covers: who reads them later, in another stream, comes after the work that the commit's sync named; so do
+ *    copies on write, and images that are stored in tiers
+ *  - pages that were given back under a sync: in the stream of that sync they can be used again at once; what is put into another
+ *    stream, and loads into such a page, come after the work that the sync named
+ *  - its own copies and loads
+ *  What callers order: rows that are not committed yet, and kernels of their own, which the library does not see. Those find
+ *  what calls have handed out (ids of pages, slots, matched blocks) ready in the stream that the pool was made with
+ *  (pkv_pool_options.in_place); before kernels in another stream use it, pkv_pool_order() orders that stream. Without such a
+ *  stream calls that hand out ids wait, if they have to, until what they hand out is ready for everybody.
+ *
+ *  Graphs. pkv_pool_write, pkv_pool_gather and their tables' and batches' forms may be captured. Nothing is ordered then:
+ *  pkv_pool_order() before each launch does it. Slots, and pages to gather from, in memory that the device reads are read by
+ *  the kernels when the graph runs: the counts given are upper bounds, entries below 0 are padding, and entries past the pool's
+ *  end are skipped (a gather gives rows of zeros for them). Other calls give PKV_ERR_CAPTURE, and change nothing.
+ *
+ *  A stream has to exist until what was put into it by calls is committed, or its pages were given back. Aux bytes are host
+ *  memory in every pool. */
+#ifndef PAGEDKV_DEVICE_H
+#define PAGEDKV_DEVICE_H
+
+#include <pagedkv/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PKV_DEVICE_HOST 0 /**< memory of the host */
+#define PKV_DEVICE_CUDA 1 /**< memory of a GPU, by CUDA */
+
+/** Whether pools can be made on a device. Loads the plug-in, but does not begin to use the device.
+ *  @param kind   PKV_DEVICE_*
+ *  @param index  0 .. ; of CUDA, as CUDA numbers them (CUDA_VISIBLE_DEVICES included)
+ *  @return PKV_OK; PKV_ERR_UNSUPPORTED with the reason in pkv_last_error(): no plug-in, a plug-in of another version, no driver,
+ *          no such device, a device that is too old; PKV_ERR_INVALID
+ *  Any thread. Since 0.1. */
+PKV_API pkv_status pkv_device_available(int32_t kind, int32_t index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

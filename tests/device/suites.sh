@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The tests of host pools again, on the fake device: suites.list says which, and how. Then the other way round: of a device on
+# which nothing is ordered that the library orders, the random test has to complain.
+
+set -u
+cd "$(dirname "$0")/../.."
+build=${BUILD:-$PWD/build}
+export PKV_PLUGIN_DIR=$build/tests/device/fake PKV_FAKE_DEVICE=open
+status=0
+log=$(mktemp) || exit 1
+trap 'rm -f "$log"' EXIT
+
+if [ ! -e "$PKV_PLUGIN_DIR/libpagedkv-cuda.so" ]; then
+    echo "FAIL no fake device in $PKV_PLUGIN_DIR"
+    exit 1
+fi
+
+run() { # name, mode: the program's tests count as one
+    PKV_TEST_DEVICE=$2 "$build/tests/$1" > "$log" 2>&1
+}
+
+while read -r name modes; do
+    case $name in '' | '#'*) continue ;; esac
+    for mode in $modes; do
+        if run "$name" "$mode"; then echo "PASS $name ($mode)"; else
+            echo "FAIL $name ($mode)"
+            sed 's/^/    /' "$log" | tail -n 60
+            status=1
+        fi
+    done
+done < tests/device/suites.list
+
+if PKV_FAKE_DEVICE='open unordered' PKV_TEST_STEPS=480 run shadow/model streams; then
+    echo "FAIL without order the random test sees wrong bytes"
+    status=1
+elif grep -q 'has other bytes\|holds other bytes' "$log"; then
+    echo "PASS without order the random test sees wrong bytes"
+else
+    echo "FAIL without order the random test fails for another reason"
+    tail -n 20 "$log"
+    status=1
+fi
+exit $status
