@@ -38,8 +38,9 @@ int open_device(void **state) {
     if (gpu == NULL || gpu->open(device_index, &context, why, sizeof why) != PKV_OK) {
         print_message("no device: %s\n", why);
         context = NULL;
-        return 0;
     }
+    if (getenv("PKV_TEST_PROBE") != NULL) exit(context != NULL ? 0 : 77); /* run.sh: is there one? */
+    if (context == NULL) return 0;
     assert_cuda(cudaSetDevice(device_index));
     return 0;
 }

@@ -225,6 +225,8 @@ static void work_on_other_streams_does_not_disturb_a_capture(void **state) {
     for (int i = 0; i < 1200; ++i) slots[i] = 1199 - i;
     void *stream;
     assert_gpu(gpu->make_stream(context, 0, &stream, WHY), PKV_OK);
+    launch_nothing(NULL, 1, 1); /* the test's own kernel is loaded when it is used first */
+    assert_cuda(cudaDeviceSynchronize());
     captured c = begin_capture(cudaStreamCaptureModeGlobal);
     assert_gpu(write_slots(&pool, stream, &rows, slots, 1200, true), PKV_OK); /* staged: events, perhaps allocations */
     pkv_device_event *event;

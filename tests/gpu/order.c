@@ -212,6 +212,7 @@ static void case_H07_a_call_with_nothing_to_do_leaves_no_error(void **state) {
     const pkv_device_flat at = flat_of(pool.memory);
     const uint64_t zero = 0;
     const int32_t page = 0;
+    (void)cudaGetLastError();
     const pkv_device_gather gather = {.struct_size = sizeof gather,
                                       .num_layers = 1,
                                       .flat_dtype = PKV_DTYPE_F16,

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# All that there is for a machine with a GPU, in less than ten minutes: the tests, the same under compute-sanitizer's memcheck and
-# racecheck where the toolkit brings it, the benchmarks, and, where PyTorch and vLLM or FlashInfer are installed, their kernels
-# beside ours. Without a device it says so and is done.
+# All that there is for a machine with a GPU, in less than ten minutes: the tests, the same under compute-sanitizer's
+# memcheck and racecheck where the toolkit brings it, the benchmarks, and, where PyTorch and vLLM or FlashInfer are
+# installed, their kernels beside ours. Without a device it says so and is done.
 #
-#   tests/gpu/run.sh [check] [sanitize] [bench] [peers]     default: all
+#   tests/gpu/run.sh [check] [sanitize] [bench] [peers]     default: all, in the order check, bench, peers, sanitize
 #
-# `make check-gpu` and `make bench-gpu` build what is run here. BUILD is the folder that was built in (build).
+# `make check-gpu` and `make bench-gpu` build what is run here. BUILD is the folder that was built in (build), GPU_TIME the
+# seconds for all of it (570), PKV_TEST_DEVICE the device (0).
 
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -17,8 +18,12 @@ begin=$SECONDS
 left() { local rest=$((${GPU_TIME:-570} - (SECONDS - begin))); echo $((rest > 5 ? rest : 5)); }
 
 [ -x "$programs/bench" ] || { echo "SKIP $programs is not built: make check-gpu bench-gpu"; exit 0; }
-# The probe is a test that skips itself.
-probe=$(timeout 120 "$programs/memory" 2>&1 | grep -m 1 '^no device') && { echo "SKIP ${probe}"; exit 0; }
+probe=$(PKV_TEST_PROBE=1 timeout 120 "$programs/memory" 2>&1)
+case $? in
+    0) ;;
+    77) echo "SKIP ${probe#*no device: }" && exit 0 ;;
+    *) echo "FAIL the device cannot be opened: $probe" && exit 1 ;;
+esac
 
 check() { # the suites of tests/tensor for the emulated kernels, and those for devices alone
     TEST_JOBS=1 TEST_TIMEOUT=$(left) tests/run.sh "$programs"/{rows,convert,pages,order,graphs,memory} || status=1
@@ -31,7 +36,7 @@ sanitize() {
     log=$(mktemp)
     for check in memcheck racecheck; do
         for program in graphs order pages rows; do
-            timeout -k 5 "$(($(left) < 100 ? $(left) : 100))" "$tool" --tool "$check" --report-api-errors no \
+            timeout -k 5 "$(($(left) < 60 ? $(left) : 60))" "$tool" --tool "$check" --report-api-errors no \
                 --error-exitcode 9 "$programs/$program" > "$log" 2>&1
             case $? in
                 0) echo "PASS $check of $program: $(grep -o 'ERROR SUMMARY.*\|RACECHECK SUMMARY.*' "$log" | tail -n 1)" ;;
@@ -51,7 +56,7 @@ peers() { # vLLM's and FlashInfer's kernels, where they are
     timeout -k 5 "$(left)" python3 tests/gpu/peers.py || status=1
 }
 
-[ $# -gt 0 ] || set -- check sanitize bench peers
+[ $# -gt 0 ] || set -- check bench peers sanitize
 for part in "$@"; do
     case $part in
         check | sanitize | bench | peers) echo "== $part"; "$part" ;;

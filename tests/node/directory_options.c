@@ -28,14 +28,20 @@ static bool log_has(const char *text) {
     return has;
 }
 
+static void clear_log(void) {
+    pthread_mutex_lock(&logged.mutex);
+    logged.text[0] = '\0';
+    pthread_mutex_unlock(&logged.mutex);
+}
+
 /* A node with this URL; whether the server lets it in. */
 static bool is_let_in(setup *s, const char *who, const char *prefix) {
     (void)snprintf(s->url, sizeof s->url, "redis://%s127.0.0.1:%u", who, s->r.port);
     pkv_node_options options = directory_options(s);
     options.directory_prefix = prefix;
+    clear_log();
     s->tier = host_tier(20);
     s->server = open_server_with(options, s->tier);
-    logged.text[0] = 0;
     s->pool = pool_on(16, s->tier, PKV_TIER_WRITE_BACK);
     compute(s->pool, 1, tokens, tag);
     push_down(s->pool);

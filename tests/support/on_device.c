@@ -17,7 +17,6 @@ enum { num_streams = 3, max_known = 1 << 12 };
 
 static struct {
     pthread_mutex_t mutex;
-    bool looked;
     const struct fake_device *device; /* NULL: tests of host pools */
     bool streams;                     /* and calls are given some */
     void *list[num_streams];
@@ -32,27 +31,27 @@ static struct {
     size_t num_known; /* places below this one were in use */
 } the = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static const struct fake_device *device(void) {
-    pthread_mutex_lock(&the.mutex);
-    if (!the.looked) {
-        const char *how = getenv("PKV_TEST_DEVICE"), *folder = getenv("PKV_PLUGIN_DIR");
-        the.looked = true;
-        if (how != NULL && folder != NULL) {
-            char path[4096];
-            snprintf(path, sizeof path, "%s/libpagedkv-cuda.so", folder);
-            void *plugin = dlopen(path, RTLD_NOW);
-            fake_device_entry entry = NULL;
-            if (plugin != NULL) *(void **)&entry = dlsym(plugin, FAKE_DEVICE_ENTRY);
-            if (entry == NULL) {
-                fprintf(stderr, "%s is no fake device\n", path);
-                abort();
-            }
-            the.device = entry();
-            the.streams = strcmp(how, "streams") == 0;
-            for (int i = 0; i < num_streams && the.streams; ++i) the.list[i] = the.device->make_stream(0);
-        }
+static void look(void) {
+    const char *how = getenv("PKV_TEST_DEVICE"), *folder = getenv("PKV_PLUGIN_DIR");
+    if (how == NULL || folder == NULL) return;
+    char path[4096];
+    snprintf(path, sizeof path, "%s/libpagedkv-cuda.so", folder);
+    void *plugin = dlopen(path, RTLD_NOW);
+    fake_device_entry entry = NULL;
+    if (plugin != NULL) *(void **)&entry = dlsym(plugin, FAKE_DEVICE_ENTRY);
+    if (entry == NULL) {
+        fprintf(stderr, "%s is no fake device\n", path);
+        abort();
     }
-    pthread_mutex_unlock(&the.mutex);
+    the.device = entry();
+    the.streams = strcmp(how, "streams") == 0;
+    for (int i = 0; i < num_streams && the.streams; ++i) the.list[i] = the.device->make_stream(0);
+}
+
+/* Without a lock: tests fork while other threads are in here. */
+static const struct fake_device *device(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, look);
     return the.device;
 }
 

@@ -22,7 +22,7 @@ pkv_status DeviceRunner::stage(const void *bytes, uint64_t count, const std::byt
     if (const pkv_status status = context_.staging.take(count, piece, why); status != PKV_OK) return status;
     taken_.push_back(piece);
     std::memcpy(piece->host, bytes, count);
-    address = static_cast<const std::byte *>(piece->device);
+    address = reinterpret_cast<const std::byte *>(piece->device);
     return check(cudaMemcpyAsync(piece->device, piece->host, count, cudaMemcpyHostToDevice, stream_),
                  "a copy of arrays", why);
 }
