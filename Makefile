@@ -37,7 +37,7 @@ else
 version := $(shell sed -n 's/^.define PKV_VERSION_STRING "\(.*\)"$$/\1/p' include/pagedkv/types.h)
 soname := libpagedkv.so.$(firstword $(subst ., ,$(version)))
 
-# release, asan, ubsan or tsan. Each variant has its own objects, libraries and programs.
+# release, asan, ubsan, tsan or fuzz. Each variant has its own objects, libraries and programs.
 VARIANT ?= release
 obj := build/obj/$(VARIANT)
 out := $(if $(filter release,$(VARIANT)),build,build/$(VARIANT))
@@ -73,7 +73,14 @@ SUITE ?=
 suite := $(or $(SUITE),*)
 no_tests := tests/support/% tests/bench/% tests/static/% tests/gpu/%
 test_sources := $(filter-out $(no_tests),$(sort $(wildcard tests/$(suite)/*.c)))
+# libfabric does not know ThreadSanitizer, which takes its synchronisation for none: what loads it is not tested under it yet.
+ifeq ($(VARIANT),tsan)
+test_sources := $(filter-out tests/node/% tests/fabric/% tests/redis/% tests/telemetry/nodes.c,$(test_sources))
+endif
 test_programs := $(test_sources:tests/%.c=$(out)/tests/%)
+# Fuzz targets, tests/fuzz/<name>.cpp, use what is inside the library. Among the tests they run over what was found before.
+fuzz_names := $(filter-out replay,$(patsubst tests/fuzz/%.cpp,%,$(sort $(wildcard tests/fuzz/*.cpp))))
+test_programs += $(if $(filter * fuzz,$(suite)),$(fuzz_names:%=$(out)/tests/fuzz/%))
 test_scripts := $(filter-out $(no_tests),$(sort $(wildcard tests/$(suite)/*.sh)))
 ifneq ($(VARIANT),release)
 test_scripts := $(if $(filter asan ubsan,$(VARIANT)),$(filter tests/examples/%,$(test_scripts)))
@@ -85,9 +92,10 @@ variant_release := -O2 -DNDEBUG
 variant_asan := -O1 -fno-omit-frame-pointer -fsanitize=address
 variant_ubsan := -O1 -fno-omit-frame-pointer -fsanitize=undefined -fno-sanitize-recover=all
 variant_tsan := -O1 -fno-omit-frame-pointer -fsanitize=thread
+variant_fuzz := -O1 -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 variant_flags := $(variant_$(VARIANT))
 ifeq ($(variant_flags),)
-$(error VARIANT=$(VARIANT): must be release, asan, ubsan or tsan)
+$(error VARIANT=$(VARIANT): must be release, asan, ubsan, tsan or fuzz)
 endif
 
 PKG_CONFIG ?= pkg-config
@@ -222,6 +230,8 @@ $(obj)/%.cpp.o: %.cpp $(compile_stamp)
 
 $(obj)/tests/bench/%.cpp.o: private lib_cflags += $(bench_cflags) $(fabric_cflags)
 
+$(obj)/tests/fuzz/%.cpp.o: private lib_cflags += -Itests $(test_cflags)
+
 $(obj)/tests/%.c.o: tests/%.c $(compile_stamp)
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
@@ -304,6 +314,11 @@ $(out)/tests/gpu/bench: $(obj)/tests/gpu/bench.cpp.o $(gpu_support) $(shared)
 
 $(obj)/tests/gpu/%.c.o: private test_cflags += -Ilib $(cuda_cflags)
 $(obj)/tests/gpu/%.cpp.o: private lib_cflags += -Itests $(cuda_cflags) $(call pkg,--cflags cmocka)
+
+$(fuzz_names:%=$(out)/tests/fuzz/%): $(out)/tests/fuzz/%: $(obj)/tests/fuzz/%.cpp.o $(obj)/tests/fuzz/replay.cpp.o $(static)
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CXX) $(variant_flags) -pthread $(LDFLAGS) -o $@ $^ $(test_libs) $(lib_libs)
 
 $(out)/tests/fabric/libfake-fabric.so: $(fake_objects)
 	@mkdir -p $(@D)
@@ -391,6 +406,38 @@ check-gpu bench-gpu: lib $(gpu_programs)
 .PHONY: check-static
 check-static:
 	@$(run_tests) $(sort $(wildcard tests/static/*.sh)) tests/abi/headers.sh tests/abi/includes.sh
+
+# Each target in turn, for so long; FUZZ_TARGET=name runs one. What is found goes to build/fuzz/corpus, and what ends a target to
+# build/fuzz/found-*.
+FUZZ_SECONDS ?= 60
+FUZZ_TARGET ?=
+fuzz_run := $(or $(FUZZ_TARGET),$(fuzz_names))
+fuzz_programs := $(fuzz_run:%=$(out)/bin/fuzz-%)
+
+$(fuzz_names:%=$(out)/bin/fuzz-%): $(out)/bin/fuzz-%: $(obj)/tests/fuzz/%.cpp.o $(static)
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CXX) $(variant_flags) -fsanitize=fuzzer -pthread $(LDFLAGS) -o $@ $^ $(lib_libs)
+
+.PHONY: fuzz fuzz-run fuzz-merge
+## fuzz: run each fuzz target of tests/fuzz for FUZZ_SECONDS (60); needs clang
+fuzz:
+	@$(MAKE) VARIANT=fuzz CC='$(or $(FUZZ_CC),clang)' CXX='$(or $(FUZZ_CXX),clang++)' fuzz-run
+fuzz-run: $(fuzz_programs) $(fuzz_run:%=$(out)/tests/fuzz/%)
+	@for target in $(fuzz_run); do \
+	  mkdir -p build/fuzz/corpus/$$target; \
+	  $(out)/tests/fuzz/$$target build/fuzz/corpus/$$target || exit 1; \
+	  echo "== $$target: $(FUZZ_SECONDS) s"; \
+	  $(out)/bin/fuzz-$$target -max_total_time=$(FUZZ_SECONDS) -timeout=10 -print_final_stats=1 -verbosity=0 \
+	    -artifact_prefix=build/fuzz/found-$$target- build/fuzz/corpus/$$target \
+	    $$(ls -d tests/fuzz/corpus/$$target 2>/dev/null) || exit 1; \
+	done
+## fuzz-merge: add to tests/fuzz/corpus what fuzz found since, as few files as reach the same code
+fuzz-merge:
+	@for target in $(fuzz_run); do \
+	  mkdir -p tests/fuzz/corpus/$$target build/fuzz/corpus/$$target; \
+	  build/fuzz/bin/fuzz-$$target -merge=1 -verbosity=0 tests/fuzz/corpus/$$target build/fuzz/corpus/$$target || exit 1; \
+	done
 
 ## cuda-report: registers of the CUDA kernels on each device, and how wide their accesses are; nothing may spill
 .PHONY: cuda-report

@@ -50,6 +50,10 @@ extern "C" {
                                  there: a storage node's host memory then holds what is asked for. Copies are made in the
                                  background, at most 64 MiB at a time, and others are not made. They belong to no namespace:
                                  pkv_pool_clear of one leaves them */
+#define PKV_NODE_COPY 2u    /**< images are copied for readers, into export_bytes of memory. Without it the memory of host tiers is
+                                 opened to them as it is: readers, who have the cluster key, can read all that lies there, and do
+                                 so without a copy and another message; over RDMA it is locked. What cannot be opened is copied
+                                 in any case */
 
 typedef struct pkv_node_options {
     size_t struct_size;
@@ -66,7 +70,7 @@ typedef struct pkv_node_options {
     pkv_pool *const *pools;  /**< num_pools of them: whose geometry (layer groups, shard positions, element types ...) has to be that of
                                   the other node's; without pools any node is taken. Only looked at */
     pkv_bytes identity;      /**< of the model, up to 4096 bytes, kept as a digest: nodes of another one are refused */
-    uint64_t export_bytes;   /**< memory that others read from; 0 = 64 MiB */
+    uint64_t export_bytes;   /**< memory into which images are copied that others read; 0 = 64 MiB */
     uint32_t max_guests;     /**< connections of readers; 0 = 64 */
     uint32_t max_leases;     /**< of one reader; 0 = 65536 */
     uint64_t lease_ns;       /**< 0 = 30 seconds */
@@ -156,8 +160,8 @@ typedef struct pkv_node_stats {
     uint64_t accepted;        /**< connections that came to be */
     uint64_t refused;         /**< that did not: another key, protocol, model, geometry; or too many */
     uint64_t lookups_served;  /**< keys asked for */
-    uint64_t fetches_served;  /**< ranges of images asked for */
-    uint64_t bytes_served;    /**< put where readers read them */
+    uint64_t fetches_served;  /**< ranges of images that readers had copied: of others they only ask where they lie */
+    uint64_t bytes_served;    /**< of them */
     uint64_t leases;          /**< gauge: images that are leased */
     uint64_t expired_leases;
     uint64_t bad_messages;    /**< each ended its connection */
@@ -232,7 +236,8 @@ typedef struct pkv_offer_options {
     uint64_t num_tokens;  /**< 0 = those that are committed. More: tokens that are named already; their rows come as
                                pkv_offer_ready says */
     uint64_t lifetime_ns; /**< of the ticket: when it is over the pages are let go, pulls under way fail; 0 = 60 seconds */
-    const char *address;  /**< "host:port" at which the puller reaches the node; NULL = pkv_node_address */
+    const char *address;  /**< "host:port" at which the puller reaches the node; NULL = pkv_node_options.advertise, or the address of
+                               `listen` */
     uint32_t max_pulls;   /**< after so many that went well the offer has ended: 2 if two shards pull it; 0 = 1;
                                PKV_PULLS_UNLIMITED */
     uint32_t reserved;    /**< 0 */
@@ -249,7 +254,7 @@ typedef struct pkv_offer_options {
  *  @param op          out: pkv_op_close (pkv_op_cancel withdraws the offer); NULL = not wanted
  *  @return PKV_OK; PKV_ERR_STATE for a node that does not listen, before admit, when offered tokens are not named, or none is
  *          committed and options->num_tokens is 0; PKV_ERR_NOT_RESIDENT when blocks are in tiers, or a window has passed some that
- *          are needed; PKV_ERR_UNSUPPORTED for a pool without memory; PKV_ERR_LIMIT at 65536 open offers, or above 2^28 bytes of
+ *          are needed; PKV_ERR_UNSUPPORTED for a pool without memory, or in a device's; PKV_ERR_LIMIT at 65536 open offers, or above 2^28 bytes of
  *          tokens and media; PKV_ERR_INVALID; PKV_ERR_CLOSED; PKV_ERR_NO_MEMORY; PKV_ERR_HANDLE
  *  The node: thread-safe; the table: as in table.h. Since 0.1. */
 PKV_API pkv_status pkv_table_offer(pkv_node *node, pkv_table *table, const pkv_offer_options *options,
@@ -322,7 +327,7 @@ typedef struct pkv_pull_options {
  *  @param op_options   NULL = defaults; timeout_ns counts in all, waiting for the giver's layers included
  *  @param op           out: poll, wait, cancel, pkv_pull_table, close. NULL only with a queue
  *  @return PKV_OK when it has begun; PKV_ERR_INVALID for what is no ticket; PKV_ERR_MISMATCH for a ticket of another cluster's key,
- *          or that was changed; PKV_ERR_UNSUPPORTED for a pool without memory; PKV_ERR_BUSY at 256 pulls under way;
+ *          or that was changed; PKV_ERR_UNSUPPORTED for a pool without memory, or in a device's; PKV_ERR_BUSY at 256 pulls under way;
  *          PKV_ERR_CLOSED; PKV_ERR_LIMIT; PKV_ERR_NO_MEMORY; PKV_ERR_HANDLE
  *          Of the operation: PKV_OK; PKV_ERR_NOT_FOUND when the giver has no such offer (any more): expired, withdrawn, pulled, or
  *          the giver was started again; PKV_ERR_IO when the giver is not reached, is gone, or its bytes were spoiled on the way;

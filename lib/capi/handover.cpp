@@ -46,11 +46,8 @@ pkv_status read_options(const pkv_offer_options *options, OfferTerms &terms, std
     terms.num_tokens = how.num_tokens;
     terms.lifetime_ns = how.lifetime_ns != 0 ? how.lifetime_ns : default_lifetime_ns;
     terms.max_pulls = how.max_pulls != 0 ? how.max_pulls : 1;
-    if (how.address == nullptr) return PKV_OK;
-    std::string host, port;
-    address = how.address;
-    if (address.size() > pkv::node::longest_name || !pkv::node::split_address(address, host, port))
-        return fail(PKV_ERR_INVALID, "address is \"%s\", not of the form host:port", how.address);
+    if (how.address != nullptr) address = how.address;
+    if (how.address != nullptr && address.empty()) return fail(PKV_ERR_INVALID, "address is empty");
     return PKV_OK;
 }
 
@@ -189,7 +186,7 @@ pkv_status pkv_table_pull(pkv_node *node, pkv_pool *pool, uint32_t num_tickets, 
         PKV_TRY(read_tickets(*at, num_tickets, tickets, request.tickets));
         uint64_t layers = 0;
         for (uint32_t group = 0; group < pin->num_groups(); ++group) {
-            PKV_TRY(pin->need_memory(group));
+            PKV_TRY(pin->need_host_memory(group));
             layers += pin->geometry(group).num_layers;
         }
         const auto pulls = Pulls::of(*at);

@@ -105,7 +105,7 @@ pkv_status read_options(const pkv_node_options &from, NodeOptions &to) {
     to.max_leases = otherwise(from.max_leases, 65536u);
     to.lease_ns = otherwise<uint64_t>(from.lease_ns, 30'000'000'000);
     to.timeout_ns = otherwise<uint64_t>(from.timeout_ns, 5'000'000'000);
-    if ((from.flags & ~PKV_NODE_PROMOTE) != 0) return fail(PKV_ERR_UNSUPPORTED, "flags are %#x", from.flags);
+    if ((from.flags & ~(PKV_NODE_PROMOTE | PKV_NODE_COPY)) != 0) return fail(PKV_ERR_UNSUPPORTED, "flags are %#x", from.flags);
     to.flags = from.flags;
     return read_directory(from, to);
 }

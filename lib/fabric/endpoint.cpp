@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opening, naming and closing of an endpoint, and its completions.
 #include "fabric/endpoint.h"
+#include "core/clock.h"
 
 #include <algorithm>
 #include <cstring>
@@ -172,6 +173,20 @@ pkv_status pkv_fabric_endpoint::make_read(const pkv_fabric_window *windows, uint
         offset = 0;
     }
     return left == 0 ? PKV_OK : PKV_ERR_INVALID;
+}
+
+pkv_status pkv_fabric_endpoint::copy(const Read &read) {
+    char *data = read.data;
+    for (const pkv::fabric::Span &span : read.spans) {
+        for (uint64_t at = 0; at < span.bytes;) {
+            if (pkv::monotonic_ns() >= read.deadline_ns) return PKV_ERR_TIMEOUT;
+            const uint64_t bytes = std::min(span.bytes - at, provider_.max_message());
+            if (process_.read(data, span.address + at, bytes, span.key) != 0) return PKV_ERR_IO;
+            data += bytes;
+            at += bytes;
+        }
+    }
+    return PKV_OK;
 }
 
 bool pkv_fabric_endpoint::turn(uint64_t now_ns) {

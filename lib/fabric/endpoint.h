@@ -37,10 +37,13 @@ struct pkv_fabric_endpoint {
 
     /// Makes a read of bytes `offset` and on of the peer's windows. Any thread. May throw bad_alloc.
     pkv_status make_read(const pkv_fabric_window *windows, uint32_t num_windows, uint64_t offset, Read &read);
+    /// The same for what make_read() has made, at once, where memory is copied.
+    pkv_status copy(const Read &read);
     /// As reads.h says.
     bool failed() const { return reads_.failed(); }
     size_t describe_failure(char *text, size_t bytes) const { return reads_.describe_failure(text, bytes); }
     pkv::fabric::Progress &progress() const { return progress_; }
+    bool copies() const { return provider_.copies(); }
 
     // ---- on the domain's thread ----
 

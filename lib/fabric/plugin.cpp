@@ -131,6 +131,22 @@ pkv_status read_peer(pkv_fabric_endpoint *endpoint, pkv_fabric_region *target, v
     });
 }
 
+pkv_status copy_peer(pkv_fabric_endpoint *endpoint, pkv_fabric_region *target, void *data, uint64_t bytes,
+                     const pkv_fabric_window *windows, uint32_t num_windows, uint64_t offset, uint64_t deadline_ns) {
+    if (endpoint == nullptr || target == nullptr || !target->holds(data, bytes)) return PKV_ERR_INVALID;
+    if (windows == nullptr && bytes != 0) return PKV_ERR_INVALID;
+    if (!endpoint->copies()) return PKV_ERR_UNSUPPORTED;
+    return guarded(Why(nullptr, 0), [&]() -> pkv_status {
+        Read read = {};
+        read.data = static_cast<char *>(data);
+        read.bytes = bytes;
+        read.deadline_ns = deadline_ns;
+        if (const pkv_status status = endpoint->make_read(windows, num_windows, offset, read); status != PKV_OK)
+            return status;
+        return endpoint->copy(read);
+    });
+}
+
 size_t describe_failure(pkv_fabric_endpoint *endpoint, char *text, size_t bytes) {
     return endpoint->describe_failure(text, bytes);
 }
@@ -149,7 +165,8 @@ extern "C" [[gnu::visibility("default")]] const pkv_fabric_table *pkv_fabric_plu
                  libfabric,      open_domain,        close_domain,
                  read_modes,     add_memory,         remove_memory,
                  list_windows,   open_endpoint,      connect_endpoint,
-                 close_endpoint, read_peer,          describe_failure};
+                 close_endpoint, read_peer,          describe_failure,
+                 copy_peer};
         return true;
     }();
     const Why why(why_text, why_bytes);

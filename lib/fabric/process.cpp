@@ -86,21 +86,29 @@ pkv_status PeerProcess::find(const pkv_fabric_window &window, uint64_t &key) {
     }
     auto lent = std::make_unique<Lent>();
     lent->at = place_of(window.key);
-    lent->known = false;
     std::memcpy(lent->key, window.key, sizeof lent->key);
     lent_.push_back(std::move(lent));
     key = reinterpret_cast<uintptr_t>(lent_.back().get());
     return PKV_OK;
 }
 
+/// Reads the permit of a key, and whether it is that key's.
+int PeerProcess::look_at(Lent &lent) const {
+    const Lock lock(mutex_);
+    if (lent.known.load(std::memory_order_relaxed)) return 0;
+    Permit::Text text = {};
+    const int error = copy(&text, lent.at, sizeof text, nullptr, 0, 0);
+    if (error != 0) return error == EFAULT ? EACCES : error;
+    if (!same_secret(text, lent.key)) return EACCES;
+    lent.text = text;
+    lent.known.store(true, std::memory_order_release);
+    return 0;
+}
+
 int PeerProcess::read(void *data, uint64_t address, uint64_t bytes, uint64_t key) const {
     auto *lent = static_cast<Lent *>(pointer(key));
-    if (!lent->known) {
-        if (const int error = copy(&lent->text, lent->at, sizeof lent->text, nullptr, 0, 0); error != 0)
-            return error == EFAULT ? EACCES : error;
-        if (!same_secret(lent->text, lent->key)) return EACCES;
-        lent->known = true;
-    }
+    if (!lent->known.load(std::memory_order_acquire))
+        if (const int error = look_at(*lent); error != 0) return error;
     const uint64_t at = address - lent->text.base;
     if (address < lent->text.base || at > lent->text.bytes || bytes > lent->text.bytes - at) return EACCES;
     // The permit comes with the bytes, after them: it says that they were lent to the last, and that the process is still that one.

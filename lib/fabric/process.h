@@ -9,9 +9,11 @@
 // read a process may read all of it.
 #pragma once
 
+#include "core/mutex.h"
 #include "fabric/why.h"
 #include "node/fabric_table.h"
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <sys/types.h>
@@ -57,20 +59,22 @@ class PeerProcess {
     /// A key of the peer's as read() takes it, good as long as this object. One thread at a time. May throw bad_alloc.
     pkv_status find(const pkv_fabric_window &window, uint64_t &key);
 
-    /// Copies bytes that one key stands for. 0, or the system's error: EACCES for what the peer does not lend.
+    /// Copies bytes that one key stands for. 0, or the system's error: EACCES for what the peer does not lend. Thread-safe.
     int read(void *data, uint64_t address, uint64_t bytes, uint64_t key) const;
 
   private:
     struct Lent {
-        uint64_t at; ///< of the permit, in the peer
-        Permit::Text text;
-        unsigned char key[Permit::key_bytes];
-        bool known; ///< the text was read; only the thread that reads looks at it, and at the text
+        uint64_t at = 0; ///< of the permit, in the peer
+        unsigned char key[Permit::key_bytes] = {};
+        Permit::Text text = {}; ///< once it is known
+        std::atomic<bool> known{false};
     };
 
+    int look_at(Lent &lent) const;
     int copy(void *data, uint64_t from, uint64_t bytes, void *more, uint64_t more_from, uint64_t more_bytes) const;
 
     pid_t process_ = 0;
+    mutable Mutex mutex_; ///< for the first look at a permit
     std::vector<std::unique_ptr<Lent>> lent_;
 };
 

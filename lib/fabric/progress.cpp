@@ -20,7 +20,8 @@
 namespace pkv::fabric {
 namespace {
 
-/// While reads are out the thread stays awake this long after something has moved: to sleep and be woken takes about that.
+/// The thread stays awake this long after something has moved: to sleep and be woken takes about that, and where reads end
+/// others begin.
 constexpr uint64_t awake_ns = 20'000;
 
 // The longest sleeps. Where the provider has a descriptor it wakes the thread, and these are for what it does by the clock.
@@ -192,14 +193,13 @@ void Progress::run() {
     for (;;) {
         if (noted_.load(std::memory_order_relaxed) && !take_notes()) return;
         const uint64_t now = monotonic_ns();
-        bool moved = false, in_flight = false;
+        bool moved = false;
         for (pkv_fabric_endpoint *endpoint = endpoints_; endpoint != nullptr; endpoint = endpoint->next) {
             if (endpoint->turn(now)) moved = true;
-            if (endpoint->in_flight()) in_flight = true;
         }
         if (moved) {
             last_move = now;
-        } else if (in_flight && now - last_move < awake_ns) {
+        } else if (now - last_move < awake_ns) {
             pause_briefly();
         } else {
             sleep(now, now - last_move);

@@ -213,6 +213,7 @@ pkv_fabric_modes Provider::modes() const {
     modes.raw_keys = has_mode(FI_MR_RAW);
     modes.manual_progress = domain.data_progress == FI_PROGRESS_MANUAL;
     modes.sleeps = sleeps_;
+    modes.copies = copies();
     modes.key_bytes = domain.mr_key_size;
     modes.max_message = max_message();
     modes.max_region = max_region.load(std::memory_order_relaxed);

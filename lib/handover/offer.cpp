@@ -128,7 +128,9 @@ pkv_status Offer::publish(node::Node &node, const std::string &address) {
     ticket.incarnation = reader.hello.incarnation;
     ticket.geometry = terms_.geometry;
     ticket.num_tokens = terms_.num_tokens;
-    ticket.address = address.empty() ? node.address() : address;
+    ticket.address = address.empty() ? node.reached_at() : address;
+    if (std::string host, port; ticket.address.size() > node::longest_name || !node::split_address(ticket.address, host, port))
+        return fail(PKV_ERR_INVALID, "\"%s\", at which pullers should reach the node, is not of the form host:port", ticket.address.c_str());
     ticket_ = seal(ticket, reader.key);
     service_ = node.service();
     PKV_TRY(node.service()->offers.add(id_, shared_from_this()));

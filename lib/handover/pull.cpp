@@ -107,7 +107,9 @@ void Pull::fault(pkv_status status) {
 pkv_status Pull::work() {
     for (Source &source : sources_) {
         pkv_status status = open(source);
-        if (status == PKV_ERR_IO && source.broken) status = reopen(source); // a connection of before, that had ended
+        // A connection of before, that had ended; or one that ended in the middle of its first words, maybe with its node.
+        const bool again = source.link.peer() != nullptr ? status == PKV_ERR_IO && source.broken : status == PKV_ERR_MISMATCH;
+        if (again) status = reopen(source);
         PKV_TRY(status);
         PKV_TRY(read_front(source));
     }
@@ -159,7 +161,7 @@ pkv_status Pull::ask(Source &source, const std::function<std::vector<std::byte>(
     const auto answered = [inbox = inbox_, event](pkv_status status, node::Kind of, std::span<const std::byte> bytes) {
         (void)deliver(*inbox, event, status, of, bytes);
     };
-    if (!source.link->ask(message, std::min(deadline_ns_, monotonic_ns() + tools_->timeout_ns), answered)) {
+    if (!source.link->ask(message, deadline_ns_, answered)) {
         source.broken = true;
         return fail(PKV_ERR_IO, "the connection to the giver at %s has ended", address);
     }

@@ -42,7 +42,7 @@ struct PullTools {
     Links links;
     Slots slots;
     std::shared_ptr<node::Counters> counters;
-    uint64_t timeout_ns; ///< of answers
+    uint64_t timeout_ns; ///< of connecting
 };
 
 /// What a pull leaves in its operation.

@@ -102,9 +102,8 @@ void Pull::watch(Source &source) {
         if (connection != source.connection) return;
         source.watching = false;
         node::Progress progress;
-        if (posted.status == PKV_ERR_TIMEOUT) {
-            fault(fail(PKV_ERR_TIMEOUT, "the giver at %s has not answered (progress)", source.ticket.address.c_str()));
-        } else if (posted.status != PKV_OK) {
+        if (posted.status == PKV_ERR_TIMEOUT) return; // the pull's time is over: check_going() says so
+        if (posted.status != PKV_OK) {
             break_off(source);
         } else if (posted.kind == node::Kind::refused) {
             fault(refused(source, posted.message));
@@ -115,7 +114,7 @@ void Pull::watch(Source &source) {
         }
     };
     const node::Watch message{source.pull, source.progress.version, watch_ns};
-    source.watching = source.link->ask([&](uint64_t request) { return encode(request, message); }, monotonic_ns() + watch_ns + tools_->timeout_ns,
+    source.watching = source.link->ask([&](uint64_t request) { return encode(request, message); }, deadline_ns_,
                                        [inbox = inbox_, event](pkv_status status, node::Kind kind, std::span<const std::byte> bytes) {
                                            deliver(*inbox, event, status, kind, bytes);
                                        });
@@ -134,8 +133,7 @@ void Pull::ask_for(Source &source, std::vector<uint64_t> numbers) {
     event->run = [this, &source, connection = source.connection, numbers](Event &posted) {
         if (connection == source.connection) take_packed(source, numbers, posted);
     };
-    const bool asked = source.link->ask([&](uint64_t request) { return encode(request, message); },
-                                        std::min(deadline_ns_, monotonic_ns() + tools_->timeout_ns),
+    const bool asked = source.link->ask([&](uint64_t request) { return encode(request, message); }, deadline_ns_,
                                         [inbox = inbox_, event, peer = std::weak_ptr(source.link.peer())](
                                             pkv_status status, node::Kind kind, std::span<const std::byte> bytes) {
                                             if (deliver(*inbox, event, status, kind, bytes) || kind != node::Kind::packed) return;
@@ -148,7 +146,7 @@ void Pull::ask_for(Source &source, std::vector<uint64_t> numbers) {
 void Pull::take_packed(Source &source, const std::vector<uint64_t> &numbers, Event &event) {
     const char *const address = source.ticket.address.c_str();
     node::Packed packed;
-    if (event.status == PKV_ERR_TIMEOUT) return fault(fail(PKV_ERR_TIMEOUT, "the giver at %s has not answered (pieces)", address));
+    if (event.status == PKV_ERR_TIMEOUT) return; // as above
     if (event.status != PKV_OK) return break_off(source);
     if (event.kind == node::Kind::refused) return fault(refused(source, event.message));
     if (event.kind != node::Kind::packed || !decode(event.message, packed) || packed.pieces.size() != numbers.size())
@@ -190,11 +188,14 @@ void Pull::take_packed(Source &source, const std::vector<uint64_t> &numbers, Eve
 void Pull::take_arrival(Source &source, uint64_t number, pkv_status status) {
     const auto at = source.flying.find(number);
     if (at == source.flying.end()) return;
-    if (status == PKV_ERR_TIMEOUT && monotonic_ns() >= deadline_ns_) return; // check_going() says so
+    if (status == PKV_ERR_TIMEOUT) return; // as above
     if (status != PKV_OK) return break_off(source);
     const Flying piece = std::move(at->second);
     source.flying.erase(at);
-    if (checksum64({piece.slot.get(), piece.bytes}) == piece.sum) return write(piece);
+    if (checksum64({piece.slot.get(), piece.bytes}) == piece.sum) {
+        source.tries = 0;
+        return write(piece);
+    }
     // Bytes of something else: the place was given to others before it was read, or somebody has spoiled them.
     Wanted wanted = piece.wanted;
     if (++wanted.tries == most_bad_pieces)
@@ -246,12 +247,15 @@ void Pull::break_off(Source &source) {
 
 /// A connection in place of one that has ended.
 pkv_status Pull::reopen(Source &source) {
+    char why[256] = "connections to it end again and again";
     for (;;) {
         if (++source.tries == most_connections)
-            return fail(PKV_ERR_IO, "the giver at %s is gone: %u connections to it have ended", source.ticket.address.c_str(), source.tries);
+            return fail(PKV_ERR_IO, "the giver at %s is gone: %s", source.ticket.address.c_str(), why);
         if (source.tries > 1) PKV_TRY(take_event(monotonic_ns() + connect_pause_ns));
         const pkv_status status = open(source);
-        if (status != PKV_ERR_IO) return status;
+        const bool strangers = status == PKV_ERR_MISMATCH && source.link.peer() == nullptr && source.tries == 1;
+        if (status != PKV_ERR_IO && !strangers) return status;
+        copy_last_error(why, sizeof why);
     }
 }
 

@@ -33,6 +33,7 @@ class Exports {
         return Region::add(fabric, memory_, bytes_, true, region_);
     }
     std::vector<Window> windows() const { return region_->windows(); }
+    uint64_t bytes() const { return bytes_; }
     std::byte *at(uint64_t offset) const { return memory_ + offset; }
 
     /// The first place that is large enough; false when there is none.

@@ -153,7 +153,7 @@ pkv_status Endpoint::read(const std::shared_ptr<Region> &target, void *data, uin
         std::shared_ptr<Region> target;
         std::function<void(pkv_status, int32_t)> done;
     };
-    const std::lock_guard lock(mutex_);
+    const std::shared_lock lock(mutex_);
     if (endpoint_ == nullptr) return fail(PKV_ERR_STATE, "the endpoint is closed");
     auto read = std::make_unique<Read>(Read{target, std::move(done)});
     auto end = [](void *user, pkv_status status, int32_t error) {
@@ -164,6 +164,13 @@ pkv_status Endpoint::read(const std::shared_ptr<Region> &target, void *data, uin
                                                     static_cast<uint32_t>(windows_.size()), offset, deadline_ns, end, read.get());
     if (status == PKV_OK) (void)read.release();
     return status;
+}
+
+pkv_status Endpoint::copy(const std::shared_ptr<Region> &target, void *data, uint64_t bytes, uint64_t offset, uint64_t deadline_ns) {
+    const std::shared_lock lock(mutex_);
+    if (endpoint_ == nullptr) return PKV_ERR_CLOSED;
+    return fabric_->table().copy(endpoint_, target->region(), data, bytes, windows_.data(), static_cast<uint32_t>(windows_.size()),
+                                 offset, deadline_ns);
 }
 
 } // namespace pkv::node

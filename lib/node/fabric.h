@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -71,12 +72,15 @@ class Endpoint {
     /// `done` is called once, unless the call fails. It must not throw.
     pkv_status read(const std::shared_ptr<Region> &target, void *data, uint64_t bytes, uint64_t offset, uint64_t deadline_ns,
                     std::function<void(pkv_status status, int32_t error)> done);
+    /// Where the fabric copies (modes().copies): at once, on this thread. PKV_ERR_UNSUPPORTED elsewhere.
+    pkv_status copy(const std::shared_ptr<Region> &target, void *data, uint64_t bytes, uint64_t offset, uint64_t deadline_ns);
+    bool copies() const { return fabric_->modes().copies != 0; }
     void close(); ///< ends reads under way with PKV_ERR_CANCELLED; from none of their callbacks
 
   private:
     explicit Endpoint(std::shared_ptr<Fabric> fabric) : fabric_(std::move(fabric)) {}
     std::shared_ptr<Fabric> fabric_;
-    std::mutex mutex_; // between reading and closing; never taken by a read's end
+    std::shared_mutex mutex_; // between reading and closing; never taken by a read's end
     pkv_fabric_endpoint *endpoint_ = nullptr;
     std::string name_;
     std::vector<pkv_fabric_window> windows_; // of the peer

@@ -51,6 +51,8 @@ typedef struct pkv_fabric_modes {
     int32_t raw_keys;          /**< FI_MR_RAW: keys are mapped before use; may be longer than 8 bytes */
     int32_t manual_progress;   /**< nothing moves unless the domain's thread looks */
     int32_t sleeps;            /**< the thread sleeps in descriptors of the provider's; else it looks now and then */
+    int32_t copies;            /**< a read is a copy, which whoever wants the bytes can make: copy() */
+    int32_t reserved;
     uint64_t key_bytes;        /**< of a key itself; in a window it may take more */
     uint64_t max_message;      /**< bytes of one read */
     uint64_t max_region;       /**< bytes of one registration: known once the provider has refused a longer one */
@@ -123,6 +125,12 @@ typedef struct pkv_fabric_table {
     /** The first error that the provider reported on this endpoint, in words, with what the provider said about it: later
      *  ones only follow from it. Empty if there was none. Returns the text's length. Thread-safe. */
     size_t (*endpoint_failure)(pkv_fabric_endpoint *endpoint, char *text, size_t text_bytes);
+
+    /** With a provider that copies: as read(), but on the calling thread and done when it returns, whatever it returns: PKV_OK,
+     *  PKV_ERR_TIMEOUT, PKV_ERR_IO, and what read() returns. What it copies is in that thread's cache. A failure is this
+     *  call's alone. Others: PKV_ERR_UNSUPPORTED. Thread-safe. */
+    pkv_status (*copy)(pkv_fabric_endpoint *endpoint, pkv_fabric_region *target, void *data, uint64_t bytes,
+                       const pkv_fabric_window *windows, uint32_t num_windows, uint64_t offset, uint64_t deadline_ns);
 } pkv_fabric_table;
 
 /** What PKV_FABRIC_ENTRY is. NULL with a reason for a library of another version. */

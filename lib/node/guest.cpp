@@ -57,6 +57,8 @@ pkv_status Guest::greet() {
     Hello ours = service_->hello;
     ours.endpoint = endpoint_->name();
     ours.windows = service_->exports.windows();
+    for (const Window &window : ours.windows) ours.room += window.bytes;
+    for (Window &window : service_->in_place.windows()) ours.windows.push_back(std::move(window));
     std::vector<std::byte> message;
     pkv_status status = channel_->receive(message, deadline);
     Head head;
@@ -175,6 +177,7 @@ void Guest::answer(uint64_t request, const Lookup &lookup) {
     if (room) service_->tiers.locate(lookup.keys, lookup.pin, where, found.bytes);
     service_->counters->lookups_served.fetch_add(lookup.keys.size(), std::memory_order_relaxed);
     if (lookup.pin) {
+        found.places.assign(lookup.keys.size(), no_place);
         const std::lock_guard lock(mutex_);
         const uint64_t until = monotonic_ns() + service_->lease_ns;
         for (size_t i = 0; i < where.size(); ++i) {
@@ -191,6 +194,7 @@ void Guest::answer(uint64_t request, const Lookup &lookup) {
             ++image.count;
             image.bytes = found.bytes[i];
             image.until_ns = until;
+            found.places[i] = service_->in_place.find(service_->tiers, image.tier, lookup.keys[i], image.bytes);
         }
     }
     post(encode(request, found));

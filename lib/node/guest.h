@@ -6,6 +6,7 @@
 #include "node/channel.h"
 #include "node/counters.h"
 #include "node/exports.h"
+#include "node/in_place.h"
 #include "node/offers.h"
 #include "node/promotion.h"
 #include "tier/stack.h"
@@ -22,6 +23,7 @@ struct Service {
     std::shared_ptr<Fabric> fabric;
     TierStack tiers;
     Exports exports;
+    InPlace in_place;
     OfferBook offers;
     Hello hello; ///< but for the endpoint
     uint64_t lease_ns = 0;
@@ -68,6 +70,7 @@ class Guest : public std::enable_shared_from_this<Guest> {
         uint64_t offset = 0;
         uint64_t bytes = 0;
         uint64_t until_ns = 0;
+        uint64_t pull = 0; ///< that it goes with; 0: of an image
     };
     /// An offer that the guest pulls.
     struct Pull {
@@ -89,7 +92,7 @@ class Guest : public std::enable_shared_from_this<Guest> {
     void end_pull(uint64_t number, pkv_status status);
     void end_pulls();
     Pull find_pull(uint64_t number) const;
-    pkv_status take_place(uint64_t bytes, Place &place);
+    pkv_status take_place(uint64_t pull, uint64_t bytes, Place &place);
     void refuse(uint64_t request, pkv_status status);
     void post(std::vector<std::byte> message);
     void write();

@@ -7,6 +7,7 @@
 #include "core/clock.h"
 
 #include <algorithm>
+#include <new>
 
 namespace pkv::node {
 namespace {
@@ -23,7 +24,7 @@ std::string last_error() {
 } // namespace
 
 /// True for a message of this kind that was understood.
-bool Guest::handle_pull(const Head &head, std::span<const std::byte> message) {
+bool Guest::handle_pull(const Head &head, std::span<const std::byte> message) try {
     Open open;
     Watch watch;
     Pieces pieces;
@@ -40,6 +41,8 @@ bool Guest::handle_pull(const Head &head, std::span<const std::byte> message) {
         return false;
     }
     return true;
+} catch (const std::bad_alloc &) {
+    return false; // ends the connection, and not the process
 }
 
 void Guest::refuse(uint64_t request, pkv_status status) { post(encode(request, Refused{status, last_error()})); }
@@ -100,7 +103,7 @@ void Guest::pack_pieces(uint64_t request, const Pieces &asked) {
     for (size_t i = 0; i < asked.pieces.size(); ++i) {
         PackedPiece &to = packed.pieces[i];
         to.place.status = pull.offered->measure(asked.pieces[i], to.bytes);
-        if (to.place.status == PKV_OK) to.place.status = take_place(to.bytes, to.place);
+        if (to.place.status == PKV_OK) to.place.status = take_place(asked.pull, to.bytes, to.place);
         if (to.place.status != PKV_OK) continue;
         std::byte *const out = service_->exports.at(to.place.offset);
         to.place.status = pull.offered->pack(asked.pieces[i], out);
@@ -128,11 +131,11 @@ void Guest::pack_pieces(uint64_t request, const Pieces &asked) {
 }
 
 /// A place where the guest may read. PKV_ERR_BUSY: there is no room.
-pkv_status Guest::take_place(uint64_t bytes, Place &place) {
+pkv_status Guest::take_place(uint64_t pull, uint64_t bytes, Place &place) {
     const std::lock_guard lock(mutex_);
     if (tickets_.size() >= service_->max_leases || !service_->exports.take(bytes, place.offset)) return PKV_ERR_BUSY;
     place.ticket = next_ticket_++;
-    tickets_.emplace(place.ticket, Ticket{place.offset, bytes, monotonic_ns() + service_->lease_ns});
+    tickets_.emplace(place.ticket, Ticket{place.offset, bytes, monotonic_ns() + service_->lease_ns, pull});
     return PKV_OK;
 }
 
@@ -144,6 +147,12 @@ void Guest::end_pull(uint64_t number, pkv_status status) {
         if (at == pulls_.end()) return;
         pull = std::move(at->second);
         pulls_.erase(at);
+        // What is still being read may become something else: nobody looks at it any more.
+        std::erase_if(tickets_, [&](const auto &item) {
+            if (item.second.pull != number) return false;
+            service_->exports.give_back(item.second.offset, item.second.bytes);
+            return true;
+        });
     }
     pull.offered->end_pull(status);
 }

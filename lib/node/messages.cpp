@@ -34,6 +34,7 @@ std::vector<std::byte> encode(uint64_t request, const Hello &hello) {
     out.number(hello.protocol);
     out.number(hello.image_format);
     out.number(hello.lease_ns);
+    out.number(hello.room);
     out.bytes(hello.incarnation.data(), hello.incarnation.size());
     out.bytes(hello.identity.data(), hello.identity.size());
     out.text(hello.name);
@@ -55,6 +56,7 @@ bool decode(std::span<const std::byte> message, Hello &hello) {
     hello.protocol = in.number<uint32_t>();
     hello.image_format = in.number<uint32_t>();
     hello.lease_ns = in.number<uint64_t>();
+    hello.room = in.number<uint64_t>();
     in.bytes(hello.incarnation.data(), hello.incarnation.size());
     in.bytes(hello.identity.data(), hello.identity.size());
     hello.name = in.text(longest_name);
@@ -91,6 +93,8 @@ std::vector<std::byte> encode(uint64_t request, const Found &found) {
     WireWriter out = begin(Kind::found, request);
     out.number(static_cast<uint32_t>(found.bytes.size()));
     for (const uint64_t bytes : found.bytes) out.number(bytes);
+    out.number(static_cast<uint32_t>(found.places.size()));
+    for (const uint64_t place : found.places) out.number(place);
     return out.take();
 }
 
@@ -98,7 +102,9 @@ bool decode(std::span<const std::byte> message, Found &found) {
     WireReader in = body_of(message);
     found.bytes.resize(in.count(most_items, sizeof(uint64_t)));
     for (uint64_t &bytes : found.bytes) bytes = in.number<uint64_t>();
-    return in.complete();
+    found.places.resize(in.count(most_items, sizeof(uint64_t)));
+    for (uint64_t &place : found.places) place = in.number<uint64_t>();
+    return in.complete() && (found.places.empty() || found.places.size() == found.bytes.size());
 }
 
 std::vector<std::byte> encode(uint64_t request, const Fetch &fetch) {

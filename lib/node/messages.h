@@ -3,7 +3,8 @@
 // is a kind, the number of the request that it belongs to, and a body. Every body has a bound; decode() takes any bytes.
 //
 //   hello       both sides, first: who they are, and what has to be equal
-//   lookup      keys -> the size of each image, or 0; pins what it finds for the length of a lease
+//   lookup      keys -> the size of each image, or 0; pins what it finds for the length of a lease, and says where it lies if the
+//               reader can read it there
 //   fetch       ranges of images -> where the reader finds each, in memory that the other side has opened to it
 //   release     places that were read, and keys whose leases end: no answer
 #pragma once
@@ -61,6 +62,7 @@ struct Hello {
     uint32_t protocol = protocol_version;
     uint32_t image_format = 0;
     uint64_t lease_ns = 0;
+    uint64_t room = 0; ///< bytes of its windows, the first ones, that fetches are answered in
     std::array<uint8_t, 16> incarnation{}; ///< random, of this run of the node
     Digest identity{};                     ///< of the model
     std::string name;
@@ -75,8 +77,11 @@ struct Lookup {
     std::vector<pkv_tier_key> keys;
 };
 struct Found {
-    std::vector<uint64_t> bytes; ///< of each image; 0: not there
+    std::vector<uint64_t> bytes;  ///< of each image; 0: not there
+    std::vector<uint64_t> places; ///< in the windows, of each image; none: all are no_place
 };
+/// Of an image that is not read where it lies.
+constexpr uint64_t no_place = UINT64_MAX;
 
 struct Range {
     pkv_tier_key key{};

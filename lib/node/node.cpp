@@ -5,6 +5,7 @@
 #include "core/wait.h"
 #include "layout/image.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <netdb.h>
@@ -85,6 +86,10 @@ pkv_status Node::open(NodeOptions options, std::shared_ptr<Node> &node) {
         o.tiers.clear();
         PKV_TRY(service.tiers.create(std::move(tiers), PKV_IMAGE_ALIGNMENT, 1));
         PKV_TRY(service.exports.create(fresh->fabric_, o.export_bytes));
+        // What is to be promoted has to come by here.
+        const uint32_t in_place = (o.flags & PKV_NODE_COPY) != 0 ? 0 : service.promote ? 1 : service.tiers.size();
+        service.in_place.open(fresh->fabric_, service.tiers, std::min(in_place, service.tiers.size()), service.exports.bytes(),
+                              most_windows - service.exports.windows().size());
         PKV_TRY(fresh->listen());
     }
     if (!o.directory.empty()) PKV_TRY(fresh->open_directory(hello, served));
@@ -112,6 +117,13 @@ void Node::close() {
     if (remote_ != nullptr) remote_->close();
     if (finder_ != nullptr) finder_->stop();
     for (const auto &peer : all) peer->stop();
+}
+
+std::string Node::reached_at() const {
+    const std::string &text = options_.advertise.empty() ? address_ : options_.advertise;
+    const size_t colon = text.rfind(':');
+    if (colon == std::string::npos || text.compare(colon, std::string::npos, ":0") != 0) return text;
+    return text.substr(0, colon) + address_.substr(address_.rfind(':'));
 }
 
 std::shared_ptr<NodeWork> Node::work(const std::function<std::shared_ptr<NodeWork>()> &make) {

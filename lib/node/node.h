@@ -77,6 +77,7 @@ class Node {
     const std::shared_ptr<Reader> &reader() const { return reader_; }
     const std::shared_ptr<Service> &service() const { return service_; } ///< nullptr: it does not listen
     const std::shared_ptr<Counters> &counters() const { return counters_; }
+    std::string reached_at() const; ///< the address that it advertises, or listens at
     /// What works over it: one thing, made at the first call. One that is closed already is closed at once.
     std::shared_ptr<NodeWork> work(const std::function<std::shared_ptr<NodeWork>()> &make);
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "node/offers.h"
 
+#include <new>
+
 namespace pkv::node {
 
 pkv_status OfferBook::add(const OfferId &id, std::shared_ptr<Offered> offered) {
@@ -40,7 +42,9 @@ std::vector<std::shared_ptr<Offered>> OfferBook::all() const {
 }
 
 void OfferBook::tick(uint64_t now_ns) {
-    for (const auto &offered : all()) offered->tick(now_ns);
+    try {
+        for (const auto &offered : all()) offered->tick(now_ns);
+    } catch (const std::bad_alloc &) {} // next time, then
 }
 
 void OfferBook::close() {

@@ -17,6 +17,9 @@ constexpr uint64_t longest_pause_ns = 10'000'000'000;
 constexpr uint64_t full_pause_ns = 2'000'000; // the other side had no room
 constexpr uint64_t send_ns = 2'000'000'000;
 constexpr size_t most_ranges = 64; // of a fetch
+constexpr size_t many_released = 512; // leases: fewer are told of now and then
+constexpr uint64_t released_ns = 50'000'000;
+constexpr uint64_t most_ahead = 16 << 20; // bytes of reads in place that nobody waits for: one who does is not far behind them
 constexpr uint64_t longest_idle_ns = 30'000'000'000; // of a connection that is made for one use
 
 } // namespace
@@ -129,15 +132,15 @@ pkv_status Peer::connect() {
     if (head.kind != Kind::hello || !decode(message, theirs)) return fail(PKV_ERR_MISMATCH, "the other side's first message is no hello");
     PKV_TRY(compare_hellos(reader_->hello, theirs));
     PKV_TRY(endpoint->connect(theirs.endpoint, theirs.windows));
-    uint64_t room = 0;
-    for (const Window &window : theirs.windows) room += window.bytes;
+    const uint64_t room = theirs.room;
     const std::lock_guard lock(mutex_);
     if (stop_) return fail(PKV_ERR_CLOSED, "the node is being closed");
     channel_ = channel;
     endpoint_ = std::move(endpoint);
     theirs_ = std::move(theirs);
     room_ = room / 2; // others read there, too
-    in_flight_ = 0;
+    in_flight_ = in_place_in_flight_ = 0;
+    connection_.fetch_add(1, std::memory_order_acq_rel);
     connected_.store(true, std::memory_order_release);
     return PKV_OK;
 }
@@ -150,6 +153,7 @@ void Peer::serve() {
         const std::lock_guard lock(mutex_);
         channel = channel_;
     }
+    uint64_t told_ns = 0;
     for (;;) {
         const pkv_status status = channel->receive(message, next_deadline());
         if (status != PKV_OK && status != PKV_ERR_TIMEOUT) return;
@@ -167,8 +171,13 @@ void Peer::serve() {
             }
             if (done) done(PKV_OK, head.kind, message);
         }
-        sweep(monotonic_ns());
+        const uint64_t now = monotonic_ns();
+        sweep(now);
         pump();
+        if (now >= told_ns + released_ns) {
+            tell_released(true);
+            told_ns = now;
+        }
         if (once_ && idle(monotonic_ns())) return;
     }
 }
@@ -205,7 +214,7 @@ void Peer::sweep(uint64_t now) {
             late.push_back(std::move(at->second));
             at = calls_.erase(at);
         }
-        for (auto *queue : {&urgent_, &waiting_})
+        for (auto *queue : {&urgent_, &waiting_, &in_place_})
             std::erase_if(*queue, [&](RangeRead &item) {
                 if (now < item.deadline_ns) return false;
                 unsent.push_back(std::move(item));
@@ -233,11 +242,12 @@ void Peer::end_connection() {
         channel_ = nullptr;
         endpoint = endpoint_;
         calls.swap(calls_);
-        for (auto *queue : {&urgent_, &waiting_}) {
+        for (auto *queue : {&urgent_, &waiting_, &in_place_}) {
             std::move(queue->begin(), queue->end(), std::back_inserter(reads));
             queue->clear();
         }
         tickets_.clear();
+        released_.clear();
         pump_at_ns_ = 0;
     }
     for (auto &[request, call] : calls) call.done(PKV_ERR_IO, Kind::refused, {});
@@ -313,29 +323,90 @@ void Peer::read_place(RangeRead item, const Place &place) {
     {
         const std::lock_guard lock(mutex_);
         in_flight_ += item.range.bytes;
+        item.counted = true;
     }
     begin_read(std::move(item), place);
 }
 
 void Peer::release(std::span<const pkv_tier_key> keys) {
-    if (!keys.empty()) send(0, {}, encode(0, Release{{}, {keys.begin(), keys.end()}}));
+    if (keys.empty()) return;
+    {
+        const std::lock_guard lock(mutex_);
+        if (channel_ == nullptr) return; // with the connection they have ended
+        released_.insert(released_.end(), keys.begin(), keys.end());
+    }
+    tell_released(false);
+}
+
+/// `all`: also few.
+void Peer::tell_released(bool all) {
+    for (;;) {
+        Release release;
+        {
+            const std::lock_guard lock(mutex_);
+            if (released_.empty() || (!all && released_.size() < many_released)) return;
+            const size_t count = std::min<size_t>(released_.size(), most_items);
+            release.keys.assign(released_.end() - static_cast<ptrdiff_t>(count), released_.end());
+            released_.resize(released_.size() - count);
+        }
+        send(0, {}, encode(0, release));
+    }
 }
 
 bool Peer::read(RangeRead item) {
     {
         const std::lock_guard lock(mutex_);
         if (channel_ == nullptr) return false;
-        (item.urgent ? urgent_ : waiting_).push_back(std::move(item));
+        if (item.place == no_place) {
+            (item.urgent ? urgent_ : waiting_).push_back(std::move(item));
+        } else {
+            if (item.connection != connection()) return false;
+            item.urgent ? in_place_.push_front(std::move(item)) : in_place_.push_back(std::move(item));
+        }
     }
+    begin_in_place();
     pump();
     return true;
+}
+
+uint64_t Peer::lease_ns() const {
+    const std::lock_guard lock(mutex_);
+    return theirs_.lease_ns;
+}
+
+/// Of reads in place: under the mutex.
+bool Peer::may_begin(const RangeRead &item) const {
+    return item.urgent || in_place_in_flight_ == 0 || in_place_in_flight_ + item.range.bytes <= most_ahead;
+}
+
+/// Begins the reads in place that may begin; those that somebody waits for stand before the others.
+void Peer::begin_in_place() {
+    for (;;) {
+        RangeRead item;
+        {
+            const std::lock_guard lock(mutex_);
+            if (in_place_.empty() || !may_begin(in_place_.front())) return;
+            item = std::move(in_place_.front());
+            in_place_.pop_front();
+            in_place_in_flight_ += item.range.bytes;
+        }
+        const Place place{PKV_OK, 0, item.place + item.range.offset};
+        begin_read(std::move(item), place);
+    }
+}
+
+/// What is not in flight any more: under the mutex.
+void Peer::let_go(RangeRead &item) {
+    if (item.counted) in_flight_ -= std::min(in_flight_, item.range.bytes);
+    if (item.place != no_place) in_place_in_flight_ -= std::min(in_place_in_flight_, item.range.bytes);
+    item.counted = false;
 }
 
 void Peer::cancel_reads(const void *owner) {
     std::vector<RangeRead> cancelled;
     {
         const std::lock_guard lock(mutex_);
-        for (auto *queue : {&urgent_, &waiting_})
+        for (auto *queue : {&urgent_, &waiting_, &in_place_})
             std::erase_if(*queue, [&](RangeRead &item) {
                 if (item.owner != owner) return false;
                 cancelled.push_back(std::move(item));
@@ -348,6 +419,10 @@ void Peer::cancel_reads(const void *owner) {
 /// Sends fetches for what waits, as far as the other side should have room.
 void Peer::pump() {
     for (;;) {
+        {
+            const std::lock_guard lock(mutex_);
+            if (urgent_.empty() && waiting_.empty() && tickets_.empty()) return;
+        }
         auto sent = std::make_shared<Sent>();
         uint64_t request = 0, deadline = no_deadline;
         Fetch fetch;
@@ -363,6 +438,7 @@ void Peer::pump() {
                         const uint64_t bytes = queue->front().range.bytes;
                         if (in_flight_ != 0 && in_flight_ + bytes > room_) break;
                         in_flight_ += bytes;
+                        queue->front().counted = true;
                         deadline = std::min(deadline, queue->front().deadline_ns);
                         fetch.urgent = queue->front().urgent;
                         fetch.ranges.push_back(queue->front().range);
@@ -393,7 +469,7 @@ void Peer::pump() {
 void Peer::fail_item(RangeRead item, pkv_status status) {
     {
         const std::lock_guard lock(mutex_);
-        in_flight_ -= std::min(in_flight_, item.range.bytes);
+        let_go(item);
     }
     reader_->counters->failed_reads.fetch_add(1, std::memory_order_relaxed);
     item.done(status);
@@ -412,7 +488,7 @@ void Peer::take_places(std::shared_ptr<Sent> sent, pkv_status status, Kind kind,
         const pkv_status at = status != PKV_OK ? status : places.places[i].status;
         if (at == PKV_ERR_BUSY) { // no room there: again, a little later
             const std::lock_guard lock(mutex_);
-            in_flight_ -= std::min(in_flight_, item.range.bytes);
+            let_go(item);
             pump_at_ns_ = monotonic_ns() + full_pause_ns;
             (item.urgent ? urgent_ : waiting_).push_front(std::move(item));
         } else if (at != PKV_OK) {
@@ -430,6 +506,10 @@ void Peer::begin_read(RangeRead item, const Place &place) {
         endpoint = endpoint_;
     }
     if (endpoint == nullptr) return fail_item(std::move(item), PKV_ERR_IO);
+    if (endpoint->copies()) {
+        const pkv_status status = endpoint->copy(item.target, item.data, item.range.bytes, place.offset, item.deadline_ns);
+        return end_copy(std::move(item), status, place.ticket);
+    }
     const auto shared = std::make_shared<RangeRead>(std::move(item));
     const pkv_status status = endpoint->read(
         shared->target, shared->data, shared->range.bytes, place.offset, shared->deadline_ns,
@@ -437,14 +517,27 @@ void Peer::begin_read(RangeRead item, const Place &place) {
     if (status != PKV_OK) fail_item(std::move(*shared), PKV_ERR_IO);
 }
 
+/// Of a read that was made at once: nothing arrives later, and whoever began it goes on.
+void Peer::end_copy(RangeRead item, pkv_status status, uint64_t ticket) {
+    if (status != PKV_OK) return fail_item(std::move(item), status == PKV_ERR_TIMEOUT ? PKV_ERR_TIMEOUT : PKV_ERR_IO);
+    {
+        const std::lock_guard lock(mutex_);
+        let_go(item);
+        if (ticket != 0) tickets_.push_back(ticket);
+    }
+    reader_->counters->reads.fetch_add(1, std::memory_order_relaxed);
+    reader_->counters->bytes_read.fetch_add(item.range.bytes, std::memory_order_relaxed);
+    item.done(PKV_OK);
+}
+
 /// On a thread of the fabric's. After a failure the memory may still be written to: the item ends when the endpoint has been
 /// closed, which the end of the connection does.
 void Peer::end_read(RangeRead &item, pkv_status status, uint64_t ticket) {
     {
         const std::lock_guard lock(mutex_);
-        in_flight_ -= std::min(in_flight_, item.range.bytes);
+        let_go(item);
         if (status == PKV_OK) {
-            tickets_.push_back(ticket);
+            if (ticket != 0) tickets_.push_back(ticket); // none for what was read in place
         } else {
             reader_->counters->failed_reads.fetch_add(1, std::memory_order_relaxed);
             const pkv_status ended = status == PKV_ERR_TIMEOUT ? PKV_ERR_TIMEOUT : PKV_ERR_IO;
@@ -456,6 +549,7 @@ void Peer::end_read(RangeRead &item, pkv_status status, uint64_t ticket) {
     reader_->counters->reads.fetch_add(1, std::memory_order_relaxed);
     reader_->counters->bytes_read.fetch_add(item.range.bytes, std::memory_order_relaxed);
     item.done(PKV_OK);
+    begin_in_place();
     pump();
 }
 

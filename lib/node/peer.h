@@ -32,6 +32,9 @@ struct RangeRead {
     bool urgent = false;
     uint64_t deadline_ns = 0;
     const void *owner = nullptr; ///< for cancel_reads()
+    uint64_t place = no_place;   ///< where the image lies, leased: read there, if the connection is still that one
+    uint64_t connection = 0;
+    bool counted = false; ///< the peer's own: in its sum of bytes in flight
     std::function<void(pkv_status)> done; ///< once, without a lock; must not throw
 };
 
@@ -61,7 +64,9 @@ class Peer : public std::enable_shared_from_this<Peer> {
     /// Asks for images; `done` with the answer, or a failure. False: not connected, and nothing will be called.
     bool look_up(std::span<const pkv_tier_key> keys, bool pin, uint64_t deadline_ns,
                  std::function<void(pkv_status, const Found &)> done);
-    /// Leases are not needed any more.
+    uint64_t connection() const { return connection_.load(std::memory_order_acquire); } ///< the number of this one, or the last
+    uint64_t lease_ns() const; ///< from when it was asked for
+    /// Leases are not needed any more. Told a little later, many at once.
     void release(std::span<const pkv_tier_key> keys);
     bool read(RangeRead item); ///< false as above
     void cancel_reads(const void *owner);
@@ -100,7 +105,12 @@ class Peer : public std::enable_shared_from_this<Peer> {
     void take_places(std::shared_ptr<Sent> sent, pkv_status status, Kind kind, std::span<const std::byte> message);
     void begin_read(RangeRead item, const Place &place);
     void end_read(RangeRead &item, pkv_status status, uint64_t ticket);
+    void end_copy(RangeRead item, pkv_status status, uint64_t ticket);
     void fail_item(RangeRead item, pkv_status status);
+    void let_go(RangeRead &item);
+    bool may_begin(const RangeRead &item) const;
+    void begin_in_place();
+    void tell_released(bool all);
 
     std::shared_ptr<Reader> reader_;
     std::string address_;
@@ -119,12 +129,16 @@ class Peer : public std::enable_shared_from_this<Peer> {
     uint64_t next_request_ = 1;
     std::map<uint64_t, Call> calls_;
     std::deque<RangeRead> urgent_, waiting_;
+    std::deque<RangeRead> in_place_;  // that others are before
+    uint64_t in_place_in_flight_ = 0; // bytes
     uint64_t in_flight_ = 0; // bytes of places that were asked for
     uint64_t room_ = 0;      // bytes that the other side may have for us
     uint64_t pump_at_ns_ = 0; // the other side was full: not before
     std::vector<uint64_t> tickets_; // to be released
+    std::vector<pkv_tier_key> released_;
     std::vector<std::function<void()>> after_close_; // reads that failed: their memory is free when the endpoint is closed
     std::atomic<bool> connected_{false};
+    std::atomic<uint64_t> connection_{0};
     std::atomic<bool> ended_{false};
     std::function<void()> on_change_;
     std::thread thread_;

@@ -43,11 +43,21 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
             return std::memcmp(a.bytes, b.bytes, sizeof a.bytes) == 0;
         }
     };
+    /// Where an image lies that the peer keeps for us, and until when.
+    struct Lease {
+        static Lease of(const Peer &peer, uint64_t place, uint64_t asked_ns);
+        uint64_t place = no_place;
+        uint64_t connection = 0;
+        uint64_t until_ns = 0;
+        uint64_t length_ns = 0;
+        bool renewing = false;
+    };
     /// What is known of an image elsewhere.
     struct Known {
         std::weak_ptr<Peer> peer; ///< that has it
         uint32_t pins = 0;
         bool bad = false; ///< its bytes were not the image: nobody shall find it again
+        Lease lease;      ///< of pinned ones
     };
     std::vector<std::shared_ptr<Peer>> added() const;
     std::shared_ptr<Finder> finder() const;
@@ -57,8 +67,9 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
     void end_lookup(LookupRun &run);
     void load(const pkv_tier_batch &batch);
     void try_next(const std::shared_ptr<LoadRun> &run);
+    std::vector<std::shared_ptr<Peer>> in_order(const pkv_tier_key &key) const;
+    void renew(const std::shared_ptr<Peer> &peer, const pkv_tier_key &key);
     void change(const pkv_tier_batch &batch);
-    std::shared_ptr<Region> region_for(void *data, uint64_t bytes, std::shared_ptr<Region> &own);
 
     std::shared_ptr<Fabric> fabric_;
     uint64_t timeout_ns_;

@@ -300,6 +300,8 @@ void Loader::take_answer(Task &task) {
 void Loader::keep_head(Task &task) {
     const Lock lock(mutex);
     task.part->image->head = task.known = task.head;
+    task.part->bytes += task.loaded; // now: whoever takes the slice adds them up when the part is ready
+    task.loaded = 0;
 }
 
 /// A slice is not the one that a header tells of which was read before: maybe the image was stored anew since, by a pool with

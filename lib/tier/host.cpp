@@ -50,6 +50,7 @@ class HostTier {
     TierWatches &watches() { return watches_; }
     bool has(const pkv_tier_key &key);
     uint64_t list(uint64_t &cursor, std::span<pkv_tier_key> keys);
+    std::span<std::byte> memory() const { return {base_, bytes_}; }
 
   private:
     struct Result {
@@ -68,6 +69,7 @@ class HostTier {
     void *mapping_ = nullptr;
     uint64_t mapping_bytes_ = 0;
     std::byte *base_ = nullptr; // inside the mapping, aligned to a huge page
+    uint64_t bytes_ = 0;        // for images, from there on
     TierWatches watches_;
     Mutex mutex_;
     Directory directory_ PKV_GUARDED_BY(mutex_);
@@ -99,6 +101,7 @@ pkv_status HostTier::create(const pkv_host_tier_options &options) {
         return fail(PKV_ERR_INVALID, "capacity_bytes is %" PRIu64 ", not between %d and 2^46", options.capacity_bytes,
                     PKV_IMAGE_ALIGNMENT);
     PKV_TRY(map(bytes, options.huge_pages));
+    bytes_ = bytes;
     const Lock lock(mutex_);
     directory_.tell(watches_);
     return directory_.create(bytes, names_for(bytes));
@@ -258,6 +261,7 @@ constexpr TierInside inside = {
     .watches = [](void *context) -> TierWatches & { return host(context).watches(); },
     .has = [](void *context, const pkv_tier_key &key) { return host(context).has(key); },
     .list = [](void *context, uint64_t &cursor, std::span<pkv_tier_key> keys) { return host(context).list(cursor, keys); },
+    .memory = [](void *context) { return host(context).memory(); },
 };
 
 pkv_tier_ops host_ops() {

@@ -5,6 +5,7 @@
 #include "core/wait.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -195,6 +196,7 @@ struct TierStack::LoadRun {
     std::mutex mutex;
     std::condition_variable arrived;
     std::vector<size_t> done; // numbers of requests that have ended; room is made before a request begins
+    std::atomic<bool> any{false}; // of those
 };
 
 void TierStack::load(std::span<LoadItem> items, const Consumer &consume, uint64_t deadline_ns,
@@ -262,10 +264,12 @@ void TierStack::load(std::span<LoadItem> items, const Consumer &consume, uint64_
                                                    {
                                                        const std::lock_guard lock(run->mutex);
                                                        run->done.push_back(number);
+                                                       run->any.store(true, std::memory_order_relaxed);
                                                    }
                                                    run->arrived.notify_one();
                                                });
             ++open;
+            if (run->any.load(std::memory_order_relaxed)) break; // it is there, and maybe in the cache
         }
 
         std::vector<size_t> done;
@@ -277,6 +281,7 @@ void TierStack::load(std::span<LoadItem> items, const Consumer &consume, uint64_
                 run->arrived.wait_for(lock, std::chrono::nanoseconds(wait), [&] { return !run->done.empty(); });
             }
             done.swap(run->done);
+            run->any.store(false, std::memory_order_relaxed);
             run->done.reserve(begun.size() + 1);
         }
         for (const size_t number : done) {

@@ -38,6 +38,10 @@ class Tier : public std::enable_shared_from_this<Tier> {
     const void *address(const pkv_tier_key &key) const {
         return ops_.address != nullptr ? ops_.address(context_, &key) : nullptr;
     }
+    /// What all addresses point into, as long as the tier lives; empty for a tier that keeps its images elsewhere.
+    std::span<std::byte> image_memory() const {
+        return inside_ != nullptr && inside_->memory != nullptr ? inside_->memory(context_) : std::span<std::byte>();
+    }
     bool has_victims() const { return ops_.victims != nullptr; }
     uint64_t victims(std::span<pkv_tier_victim> list) const {
         return ops_.victims != nullptr ? ops_.victims(context_, list.data(), list.size()) : 0;

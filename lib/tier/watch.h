@@ -9,6 +9,7 @@
 #include <pagedkv/tier_ops.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -71,6 +72,8 @@ struct TierInside {
     bool (*has)(void *context, const pkv_tier_key &key);
     /// As Tier::list().
     uint64_t (*list)(void *context, uint64_t &cursor, std::span<pkv_tier_key> keys);
+    /// NULL, or: as Tier::image_memory().
+    std::span<std::byte> (*memory)(void *context);
 };
 
 /// What is known of a tier of somebody else's: images that were stored in it while somebody watched. It may have

@@ -5,7 +5,7 @@
 
 #include "support/support.h"
 
-enum { pool_calls = 22, table_calls = 18, batch_calls = 5, tier_calls = 2, queue_calls = 3, op_calls = 4, session_calls = 11, node_calls = 7 };
+enum { pool_calls = 22, table_calls = 18, batch_calls = 5, tier_calls = 2, queue_calls = 3, op_calls = 4, session_calls = 11, node_calls = 7, offer_calls = 4 };
 
 static const pkv_token every_token = 1;
 static pkv_page every_page;
@@ -180,6 +180,18 @@ static inline pkv_status call_on_node(int call, pkv_node *node) {
     case 4: return pkv_node_peers(node, NULL, 0, &count);
     case 5: return pkv_node_get_stats(node, &stats);
     default: return pkv_node_close(node);
+    }
+}
+
+/* The last one closes it. */
+static inline pkv_status call_on_offer(int call, pkv_offer *offer) {
+    pkv_offer_info info = PKV_OFFER_INFO_INIT;
+    uint64_t size;
+    switch (call) {
+    case 0: return pkv_offer_ticket(offer, NULL, 0, &size);
+    case 1: return pkv_offer_ready(offer, PKV_ALL_GROUPS, PKV_ALL_LAYERS, 0, NULL);
+    case 2: return pkv_offer_get_info(offer, &info);
+    default: return pkv_offer_close(offer);
     }
 }
 

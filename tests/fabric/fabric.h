@@ -5,6 +5,7 @@
 #define PKV_TESTS_FABRIC_H
 
 #include "../../lib/node/fabric_table.h"
+#include "fabric/build.h"
 #include "support/support.h"
 
 #include <dirent.h>
@@ -34,20 +35,6 @@ static inline uint64_t now_ns(void) {
 static inline void sleep_ms(long ms) {
     const struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
     nanosleep(&pause, NULL);
-}
-
-/* A path below the folder that the variant under test was built in. */
-static inline void build_path(char *path, size_t bytes, const char *below) {
-    char self[4096];
-    const char *build = getenv("BUILD");
-    if (build == NULL) {
-        const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-        if (length < 0) exit(2);
-        self[length] = '\0';
-        for (int i = 0; i < 3; ++i) *strrchr(self, '/') = '\0'; /* tests/fabric/program */
-        build = self;
-    }
-    snprintf(path, bytes, "%s/%s", build, below);
 }
 
 static inline bool plugin_path(char *path, size_t bytes) {

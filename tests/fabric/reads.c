@@ -222,6 +222,68 @@ static void memory_that_was_removed_is_not_read(void **state) {
     close_pair(&pair);
 }
 
+/* Memory was registered, unmapped, and other memory mapped in its place: what was read was the old memory. */
+static void case_N11_memory_mapped_anew_is_the_new_memory(void **state) {
+    const char *provider = provider_of(state);
+    enum { bytes = 1 << 16, turns = 4 };
+    struct pair pair;
+    open_pair(&pair, provider, bytes);
+    unsigned char *at = map(bytes);
+    for (uint64_t turn = 0; turn < turns; ++turn) {
+        struct node lent = pair.owner;
+        fill(at, bytes, 100 + turn);
+        assert_fabric(fabric->add_memory(pair.owner.domain, at, bytes, 1, &lent.region, why, sizeof why), PKV_OK);
+        lent.num_windows = fabric->windows(lent.region, lent.windows, PKV_FABRIC_MAX_REGIONS);
+        assert_int_equal(read_now(&pair.reader, &pair.to_owner, &lent, 0, bytes, 0), PKV_OK);
+        assert_true(holds(pair.reader.data, bytes, 100 + turn, 0));
+        fabric->remove_memory(lent.region);
+        munmap(at, bytes);
+        void *again = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        assert_ptr_equal(again, at);
+    }
+    munmap(at, bytes);
+    close_pair(&pair);
+}
+
+static pkv_status copy_now(struct pair *pair, const struct node *owner, uint64_t at, uint64_t bytes, uint64_t offset,
+                           uint64_t deadline_ns) {
+    struct node *reader = &pair->reader;
+    return fabric->copy(pair->to_owner.endpoint, reader->target, reader->data + at, bytes, owner->windows,
+                        owner->num_windows, offset, deadline_ns);
+}
+
+/* Where a read is a copy, it can be had at once; elsewhere it cannot. */
+static void copies_are_made_at_once_or_not_at_all(void **state) {
+    const char *provider = provider_of(state);
+    struct pair pair;
+    open_pair(&pair, provider, 3 << 20);
+    if (!modes_of(&pair.reader).copies) {
+        assert_int_equal(copy_now(&pair, &pair.owner, 0, 4096, 0, never), PKV_ERR_UNSUPPORTED);
+        close_pair(&pair);
+        return;
+    }
+    memset(pair.reader.data, 0xEE, pair.reader.bytes);
+    assert_int_equal(copy_now(&pair, &pair.owner, 7, (2 << 20) + 5, 1001, never), PKV_OK);
+    assert_true(holds(pair.reader.data + 7, (2 << 20) + 5, owner_seed, 1001));
+    assert_true(all_are(pair.reader.data, 7, 0xEE));
+    assert_int_equal(copy_now(&pair, &pair.owner, 0, 4096, pair.owner.bytes - 4095, never), PKV_ERR_INVALID);
+    assert_int_equal(copy_now(&pair, &pair.owner, pair.reader.bytes - 1, 2, 0, never), PKV_ERR_INVALID);
+    assert_int_equal(copy_now(&pair, &pair.owner, 0, 4096, 0, 1), PKV_ERR_TIMEOUT);
+    struct node lie = pair.owner;
+    lie.windows[0].key[0] ^= 1;
+    assert_int_equal(copy_now(&pair, &lie, 0, 4096, 0, never), PKV_ERR_IO);
+    lie = pair.owner;
+    lie.windows[0].bytes += 4096;
+    assert_int_equal(copy_now(&pair, &lie, 0, 4096, pair.owner.bytes, never), PKV_ERR_IO);
+    /* None of this is the endpoint's fault. */
+    assert_int_equal(copy_now(&pair, &pair.owner, 0, 4096, 0, never), PKV_OK);
+    assert_int_equal(read_now(&pair.reader, &pair.to_owner, &pair.owner, 0, 4096, 0), PKV_OK);
+    fabric->remove_memory(pair.owner.region);
+    pair.owner.region = NULL;
+    assert_int_equal(copy_now(&pair, &pair.owner, 0, 4096, 0, never), PKV_ERR_IO);
+    close_pair(&pair);
+}
+
 static void keys_are_not_guessed(void **state) {
     const char *provider = provider_of(state);
     struct node node;
@@ -358,6 +420,8 @@ static const struct provider_test tests[] = {
     {"a_wrong_key_reads_nothing", a_wrong_key_reads_nothing},
     {"outside_of_the_window_nothing_is_read", outside_of_the_window_nothing_is_read},
     {"memory_that_was_removed_is_not_read", memory_that_was_removed_is_not_read},
+    {"case_N11_memory_mapped_anew_is_the_new_memory", case_N11_memory_mapped_anew_is_the_new_memory},
+    {"copies_are_made_at_once_or_not_at_all", copies_are_made_at_once_or_not_at_all},
     {"keys_are_not_guessed", keys_are_not_guessed},
     {"closing_ends_each_read_once", closing_ends_each_read_once},
     {"case_N07_a_read_of_a_peer_that_is_gone_ends_in_time", case_N07_a_read_of_a_peer_that_is_gone_ends_in_time},

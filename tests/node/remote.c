@@ -69,7 +69,7 @@ static void images_that_are_read_are_promoted(void **state) {
         options.listen = "127.0.0.1:0";
         options.tiers = tiers;
         options.num_tiers = 2;
-        options.flags = promote ? PKV_NODE_PROMOTE : 0;
+        options.flags = promote ? PKV_NODE_PROMOTE : PKV_NODE_COPY;
         pkv_node *server = open_node(&options);
         if (server == NULL) skip();
         pkv_pool *writer = pool_on(64, slow, PKV_TIER_WRITE_BACK);

@@ -9,5 +9,5 @@ const char *__lsan_default_suppressions(void) { return "leak:libfabric.so.1\n"; 
 /* Its atomic operations are not seen, so that what it orders by them looks like a race: between two of its own accesses, and
  * where it copies to and from our memory. */
 const char *__tsan_default_suppressions(void);
-const char *__tsan_default_suppressions(void) { return "called_from_lib:libfabric.so.1\nrace:libfabric.so.1\nmutex:libfabric.so.1\n"; }
+const char *__tsan_default_suppressions(void) { return "called_from_lib:libfabric.so.1\nrace:libfabric.so.1\nmutex:libfabric.so.1\nmutex:_dl_call_fini\n"; }
 #endif

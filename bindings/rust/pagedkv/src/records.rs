@@ -774,9 +774,9 @@ pub struct NodeStats {
     pub refused: u64,
     /// Keys asked for
     pub lookups_served: u64,
-    /// Ranges of images asked for
+    /// Ranges of images that readers had copied: of others they only ask where they lie
     pub fetches_served: u64,
-    /// Put where readers read them
+    /// Of them
     pub bytes_served: u64,
     /// Gauge: images that are leased
     pub leases: u64,

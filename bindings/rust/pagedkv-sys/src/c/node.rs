@@ -48,6 +48,11 @@ pub const PKV_CLUSTER_KEY_BYTES: i32 = 32;
 /// at a time, and others are not made. They belong to no namespace: `pkv_pool_clear` of one leaves them
 pub const PKV_NODE_PROMOTE: u32 = 1;
 
+/// Images are copied for readers, into export_bytes of memory. Without it the memory of host tiers is opened to
+/// them as it is: readers, who have the cluster key, can read all that lies there, and do so without a copy and
+/// another message; over RDMA it is locked. What cannot be opened is copied in any case
+pub const PKV_NODE_COPY: u32 = 2;
+
 /// See the functions that take a `pkv_node_options`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +82,7 @@ pub struct pkv_node_options {
     pub pools: *const *mut pkv_pool,
     /// Of the model, up to 4096 bytes, kept as a digest: nodes of another one are refused
     pub identity: pkv_bytes,
-    /// Memory that others read from; 0 = 64 MiB
+    /// Memory into which images are copied that others read; 0 = 64 MiB
     pub export_bytes: u64,
     /// Connections of readers; 0 = 64
     pub max_guests: u32,
@@ -146,9 +151,9 @@ pub struct pkv_node_stats {
     pub refused: u64,
     /// Keys asked for
     pub lookups_served: u64,
-    /// Ranges of images asked for
+    /// Ranges of images that readers had copied: of others they only ask where they lie
     pub fetches_served: u64,
-    /// Put where readers read them
+    /// Of them
     pub bytes_served: u64,
     /// Gauge: images that are leased
     pub leases: u64,
@@ -239,7 +244,8 @@ pub struct pkv_offer_options {
     pub num_tokens: u64,
     /// Of the ticket: when it is over the pages are let go, pulls under way fail; 0 = 60 seconds
     pub lifetime_ns: u64,
-    /// "host:port" at which the puller reaches the node; NULL = `pkv_node_address`
+    /// "host:port" at which the puller reaches the node; NULL = `pkv_node_options.advertise`, or the address of
+    /// `listen`
     pub address: *const c_char,
     /// After so many that went well the offer has ended: 2 if two shards pull it; 0 = 1; `PKV_PULLS_UNLIMITED`
     pub max_pulls: u32,
@@ -386,9 +392,9 @@ extern "C" {
     /// * `op`: out: `pkv_op_close` (`pkv_op_cancel` withdraws the offer); NULL = not wanted
     /// * Returns `PKV_OK`; `PKV_ERR_STATE` for a node that does not listen, before admit, when offered tokens are
     ///   not named, or none is committed and options-\>num_tokens is 0; `PKV_ERR_NOT_RESIDENT` when blocks are in
-    ///   tiers, or a window has passed some that are needed; `PKV_ERR_UNSUPPORTED` for a pool without memory;
-    ///   `PKV_ERR_LIMIT` at 65536 open offers, or above 2^28 bytes of tokens and media; `PKV_ERR_INVALID`;
-    ///   `PKV_ERR_CLOSED`; `PKV_ERR_NO_MEMORY`; `PKV_ERR_HANDLE`
+    ///   tiers, or a window has passed some that are needed; `PKV_ERR_UNSUPPORTED` for a pool without memory, or in
+    ///   a device's; `PKV_ERR_LIMIT` at 65536 open offers, or above 2^28 bytes of tokens and media;
+    ///   `PKV_ERR_INVALID`; `PKV_ERR_CLOSED`; `PKV_ERR_NO_MEMORY`; `PKV_ERR_HANDLE`
     ///
     /// The node: thread-safe; the table: as in table.h. Since 0.1.
     pub fn pkv_table_offer(node: *mut pkv_node, table: *mut pkv_table, options: *const pkv_offer_options, op_options: *const pkv_op_options, offer: *mut *mut pkv_offer, op: *mut *mut pkv_op) -> pkv_status;
@@ -443,14 +449,15 @@ extern "C" {
     /// * `op_options`: NULL = defaults; timeout_ns counts in all, waiting for the giver's layers included
     /// * `op`: out: poll, wait, cancel, `pkv_pull_table`, close. NULL only with a queue
     /// * Returns `PKV_OK` when it has begun; `PKV_ERR_INVALID` for what is no ticket; `PKV_ERR_MISMATCH` for a
-    ///   ticket of another cluster's key, or that was changed; `PKV_ERR_UNSUPPORTED` for a pool without memory;
-    ///   `PKV_ERR_BUSY` at 256 pulls under way; `PKV_ERR_CLOSED`; `PKV_ERR_LIMIT`; `PKV_ERR_NO_MEMORY`;
-    ///   `PKV_ERR_HANDLE` Of the operation: `PKV_OK`; `PKV_ERR_NOT_FOUND` when the giver has no such offer (any
-    ///   more): expired, withdrawn, pulled, or the giver was started again; `PKV_ERR_IO` when the giver is not
-    ///   reached, is gone, or its bytes were spoiled on the way; `PKV_ERR_MISMATCH` for another geometry,
-    ///   namespace, model, protocol or cluster key, with both sides' values; `PKV_ERR_NO_PAGES`, `PKV_ERR_AGAIN` as
-    ///   `pkv_table_admit`; `PKV_ERR_TIMEOUT`; `PKV_ERR_CANCELLED`; `PKV_ERR_CLOSED`; `PKV_ERR_LIMIT` for rows of
-    ///   more than 2^20 bytes, or than a quarter of the giver's export_bytes; `PKV_ERR_NO_MEMORY`
+    ///   ticket of another cluster's key, or that was changed; `PKV_ERR_UNSUPPORTED` for a pool without memory, or
+    ///   in a device's; `PKV_ERR_BUSY` at 256 pulls under way; `PKV_ERR_CLOSED`; `PKV_ERR_LIMIT`;
+    ///   `PKV_ERR_NO_MEMORY`; `PKV_ERR_HANDLE` Of the operation: `PKV_OK`; `PKV_ERR_NOT_FOUND` when the giver has
+    ///   no such offer (any more): expired, withdrawn, pulled, or the giver was started again; `PKV_ERR_IO` when
+    ///   the giver is not reached, is gone, or its bytes were spoiled on the way; `PKV_ERR_MISMATCH` for another
+    ///   geometry, namespace, model, protocol or cluster key, with both sides' values; `PKV_ERR_NO_PAGES`,
+    ///   `PKV_ERR_AGAIN` as `pkv_table_admit`; `PKV_ERR_TIMEOUT`; `PKV_ERR_CANCELLED`; `PKV_ERR_CLOSED`;
+    ///   `PKV_ERR_LIMIT` for rows of more than 2^20 bytes, or than a quarter of the giver's export_bytes;
+    ///   `PKV_ERR_NO_MEMORY`
     ///
     /// Thread-safe. Since 0.1.
     pub fn pkv_table_pull(node: *mut pkv_node, pool: *mut pkv_pool, num_tickets: u32, tickets: *const pkv_bytes, options: *const pkv_pull_options, op_options: *const pkv_op_options, op: *mut *mut pkv_op) -> pkv_status;
