@@ -28,7 +28,7 @@ endef
 
 .PHONY: bindings check-bindings install-bindings
 bindings:
-check-bindings: bindings
+check-bindings: bindings $(device_plugin)
 	@$(run_tests) $(binding_scripts)
 install-bindings:
 

@@ -65,4 +65,16 @@ for how in 'os.exit(0)' 'os.exit(0, true)' ''; do
     code=$?
     if [ $code = 0 ] && [ ! -s "$tmp/log" ]; then echo "PASS the end with open objects: $how"; else echo "FAIL the end with open objects: $how ($code)"; sed 's/^/    /' "$tmp/log"; status=1; fi
 done
+
+# As `make install-bindings` puts it, beside the library as `make install` does.
+(
+    MAKEFLAGS=$(sed -E 's/ ?--jobserver-(auth|fds)=[^ ]*//g; s/(^| )-j[0-9]*//g' <<< "${MAKEFLAGS:-}")
+    export MAKEFLAGS
+    unset MFLAGS MAKELEVEL DESTDIR PREFIX LIBDIR INCLUDEDIR PKGCONFIGDIR
+    "${MAKE:-make}" CC="${CC:-cc}" CXX="${CXX:-g++}" LUA="$lua" install-bindings-lua DESTDIR="$tmp/dest" PREFIX=/opt/pagedkv LIBDIR="$tmp/lib" &&
+        mkdir "$tmp/lib" && cp -P "${BUILD:-$PWD/build}"/lib/libpagedkv.so* "$tmp/lib/" && cd "$tmp" &&
+        LUA_PATH="$tmp/dest/opt/pagedkv/share/lua/5.4/?/init.lua" LUA_CPATH="$tmp/dest/opt/pagedkv/lib/lua/5.4/?.so" \
+            "$lua" "$OLDPWD/bindings/lua/examples/quickstart.lua"
+) > "$tmp/log" 2>&1
+if [ $? = 0 ]; then echo "PASS make install-bindings-lua"; else echo "FAIL make install-bindings-lua"; sed 's/^/    /' "$tmp/log"; status=1; fi
 exit $status

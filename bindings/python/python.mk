@@ -3,7 +3,7 @@
 # else). setup.py builds the same from pip.
 
 binding_languages += python
-binding_scripts += bindings/python/check.sh
+binding_scripts += bindings/python/check.sh bindings/python/package.sh
 
 python_out := $(binding_out)/python
 python := $(if $(binding_goals),$(shell PYTHON='$(PYTHON)' bindings/python/find.sh))
@@ -62,7 +62,15 @@ $(python_out)/pagedkv/%: bindings/python/pagedkv/%
 -include $(python_objects:.o=.d)
 endif
 
-# With pip, from the sources as they are here: into PREFIX if it was given, else where this Python has its packages.
+# With pip, from the sources as they are here; PYTHONDIR names the folder: by default where this Python looks for packages, or
+# that below PREFIX, if it was given. The package finds the library in LIBDIR.
+python_dir = $(or $(PYTHONDIR),$(shell PREFIX='$(if $(filter command line environment,$(origin PREFIX)),$(PREFIX))' \
+             $(python) -c 'import os, sys, sysconfig; \
+             own, prefix = sysconfig.get_path("purelib"), os.environ["PREFIX"]; \
+             print(os.path.join(prefix, "lib", "python%d.%d" % sys.version_info[:2], os.path.basename(own)) if prefix else own)'))
+
 install-bindings-python: bindings-python
-	$(python) -m pip install --no-deps --no-build-isolation $(if $(DESTDIR),--root '$(DESTDIR)') \
-	  $(if $(filter command line environment,$(origin PREFIX)),--prefix '$(PREFIX)') ./bindings/python
+ifneq ($(python),)
+	PAGEDKV_RUNTIME_DIR='$(LIBDIR)' $(python) -m pip install --quiet --no-deps --no-build-isolation --upgrade \
+	  --target '$(DESTDIR)$(python_dir)' ./bindings/python
+endif

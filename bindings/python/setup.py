@@ -3,7 +3,8 @@
 
 The C library is, in this order:
   PAGEDKV_PREFIX        an installation: include/ and lib/ below it
-  the sources around    include/ and build/lib (run `make` first): the library becomes part of the package
+  the sources around    include/ and build/lib (run `make` first): the library becomes part of the package, unless
+                        PAGEDKV_RUNTIME_DIR says where it will be found
   pkg-config pagedkv    the one that is installed
 
 A source distribution has the headers, and what SWIG wrote, in it: it needs no SWIG.
@@ -72,9 +73,11 @@ class BuildExt(build_ext):
             folder = os.path.join(os.path.abspath(prefix), "lib")
             ext.library_dirs, ext.runtime_library_dirs = [folder], [folder]
         elif sources_around and os.path.exists(os.path.join(built, "libpagedkv.so")):
-            self.take_along(built)
+            runtime = os.environ.get("PAGEDKV_RUNTIME_DIR")
+            if not runtime:
+                self.take_along(built)
             ext.library_dirs = [built]
-            ext.extra_link_args = ["-Wl,-rpath,$ORIGIN/lib"]
+            ext.extra_link_args = ["-Wl,-rpath," + (runtime or "$ORIGIN/lib")]
         elif pkg_config("--exists") is not None:
             installed = pkg_config("--modversion")[0]
             if installed.split(".")[:2] != version().split(".")[:2]:

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The public headers, in order: what is declared there and let in by admitted.i is wrapped. */
 %include <pagedkv/types.h>
-%include <pagedkv/device.h>
 %include <pagedkv/tensor.h>
+%include <pagedkv/device.h>
 %include <pagedkv/pool.h>
 %include <pagedkv/table.h>
 %include <pagedkv/batch.h>

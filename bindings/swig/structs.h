@@ -169,6 +169,7 @@ PKVB_API void pkvb_free_pool_options(pkv_pool_options *self) {
     for (uint32_t i = 0; i < self->num_groups; ++i) pkvb_free_group_fields((pkv_group_options *)&self->groups[i]);
     free((void *)self->groups);
     free((void *)self->tiers);
+    free((void *)self->in_place);
     free(self);
 }
 

@@ -113,6 +113,9 @@ PKV_MAKE(pull_options)
 %extend pkv_pool_options {
     pkvb_status add_group(const pkv_group_options *group) { return pkvb_add_group($self, group); } /* copied */
     pkvb_status add_tier(const pkv_tier_attachment *attachment) { return pkvb_add_attachment($self, attachment); }
+    pkvb_status set_in_place(const pkv_sync *sync) { /* copied; NULL = none */
+        return pkvb_set_array((void **)&$self->in_place, sync, 1, sizeof *sync);
+    }
 }
 
 %extend pkv_layer_layout {

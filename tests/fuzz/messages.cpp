@@ -65,7 +65,7 @@ void add_seeds(const AddSeed &add) {
     hello.windows.push_back({4096, 0x1000, std::vector<std::byte>(8)});
     put(encode(1, hello));
     put(encode(2, Lookup{true, {key_of(1), key_of(2)}}));
-    put(encode(3, Found{{4096, 0, 8192}}));
+    put(encode(3, Found{{4096, 0, 8192}, {}}));
     put(encode(4, Fetch{true, {{key_of(1), 0, 4096}, {key_of(2), 4096, 8192}}}));
     put(encode(5, Places{{{0, 1, 4096}, {-8, 0, 0}}}));
     put(encode(6, Release{{1, 2, 3}, {key_of(3)}}));

@@ -57,6 +57,7 @@ typedef struct {
     pkvlua_kind kind;
     uint32_t rows; /* tables of the step that it is in */
     uint32_t num_groups;
+    bool on_device; /* its pages are not in host memory */
     pkvlua_group groups[PKV_MAX_GROUPS]; /* of its pool */
 } pkvlua_handle;
 

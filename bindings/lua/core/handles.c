@@ -51,6 +51,9 @@ static void measure(pkvlua_handle *handle) {
         handle->groups[g].row_bytes[0] = layout.k_row_bytes;
         handle->groups[g].row_bytes[1] = layout.v_row_bytes;
         handle->num_groups = g + 1;
+        pkv_pool_stats stats = PKV_POOL_STATS_INIT;
+        if (pkv_pool_get_stats((pkv_pool *)(uintptr_t)handle->value, g, &stats) == PKV_OK && stats.memory_kind == PKV_MEMORY_KIND_DEVICE)
+            handle->on_device = true;
     }
 }
 
@@ -67,6 +70,7 @@ void pkvlua_push_handle(lua_State *L, pkvlua_kind kind, void *value, int num_arg
         if (handle->num_groups == 0) {
             memcpy(handle->groups, from->groups, sizeof handle->groups);
             handle->num_groups = from->num_groups;
+            handle->on_device = from->on_device;
         }
         if (from->kind == kind) /* a fork: what its source was made from */
             lua_getiuservalue(L, i, 1);
@@ -283,6 +287,8 @@ bool pkvlua_to_tensor(lua_State *L, int index, const pkvlua_handle *handle, uint
     if (group >= handle->num_groups)
         return pkvlua_fail(L, handle->value == 0 ? PKV_ERR_HANDLE : PKV_ERR_INVALID, "group is %I, of a pool with %d groups",
                            (LUAI_UACINT)group, (int)handle->num_groups);
+    if (handle->on_device)
+        return pkvlua_fail(L, PKV_ERR_UNSUPPORTED, "%s: strings and buffers are in host memory, the pool is on a device", what);
     const pkvlua_group *const shape = &handle->groups[group];
     uint64_t offset = 0, wanted = UINT64_MAX;
     tensor->dtype = shape->dtype;

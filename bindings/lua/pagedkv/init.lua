@@ -156,7 +156,7 @@ end
 
 local pool_fields = {
     page_tokens = true, huge_pages = true, copy_threads = true, seed = true, debug = true, event_capacity = true, flags = true,
-    clean_pages = true, staging_bytes = true,
+    clean_pages = true, staging_bytes = true, device = true, device_index = true, transfer_blocks = true,
 }
 
 --- A pool: {page_tokens =, groups = {{num_pages =, num_layers =, num_kv_heads =, k_head_dim =, v_head_dim =, dtype = "f16" ...}},
@@ -199,6 +199,7 @@ function Pool:alloc(num_pages, group_index) return core.pool_alloc(self, group_i
 function Pool:retain(pages, group_index) core.pool_retain(self, group_index or 0, #pages, pages) end
 function Pool:page_info(page, group_index) return core.pool_page_info(self, group_index or 0, page) end
 function Pool:evict(num_pages, group_index) return core.pool_evict(self, group_index or 0, num_pages) end
+function Pool:order(sync) core.pool_order(self, sync) end
 function Pool:quiesce(timeout) core.pool_quiesce(self, nanoseconds(timeout)) end
 function Pool:flush(timeout) core.pool_flush(self, nanoseconds(timeout)) end
 function Pool:clear(ns) return core.pool_clear(self, namespace(ns)) end

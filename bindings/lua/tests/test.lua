@@ -411,6 +411,24 @@ test("everything that is let in is there", function()
     equal(count > 120, true)
 end)
 
+test("the code in the READMEs runs", function()
+    local here = arg[0]:match("^(.*/)") or ""
+    for _, path in ipairs({here .. "../README.md", here .. "../../../README.md"}) do
+        local file = io.open(path)
+        local code = file:read("a"):match("\n```lua\n(.-)\n```")
+        file:close()
+        code = code:gsub("num_pages = 4096", "num_pages = 64"):gsub("8 << 30", "8 << 20")
+        local bytes = code:find("num_kv_heads = 2", 1, true) and 2 * 4 * 4 or 8 * 128 * 2
+        local data = string.rep("r", 40 * bytes)
+        local environment = setmetatable({tokens = range(1, 40), tenant = "t", k = data, v = data,
+            model = function() return data, data end}, {__index = _G})
+        local match, kept, failure = assert(load(code .. "\nreturn match, (keys or k):string(), failure", path, "t", environment))()
+        equal(match.tokens, 0)
+        equal(kept, data)
+        equal(failure.status, status.NO_PAGES)
+    end
+end)
+
 for _, one in ipairs(tests) do
     local good, failure = xpcall(one[2], function(failure)
         return type(failure) == "string" and debug.traceback(failure, 2) or failure

@@ -232,14 +232,18 @@ static bool on_host(const pkvpy_memory *memory, const char *what) {
     return false;
 }
 
+/* It can be taken as it is. Memory of no elements may be anywhere. */
+static bool lies_as(const pkvpy_memory *memory, pkvpy_element element) {
+    return memory->kind == elements[element].kind && memory->itemsize == elements[element].size && is_contiguous(memory) &&
+           ((uintptr_t)memory->data % elements[element].size == 0 || num_elements(memory) == 0);
+}
+
 int pkvpy_read_array(PyObject *object, pkvpy_element element, const char *what, pkvpy_array *array) {
     if (object == Py_None) return 0;
     if (PyList_Check(object) || PyTuple_Check(object) || !is_array(object)) return convert_sequence(object, element, what, array);
     if (pkvpy_open_memory(object, &array->memory, false, what) != 0) return -1;
     if (!on_host(&array->memory, what)) return -1;
-    if (array->memory.kind != elements[element].kind || array->memory.itemsize != elements[element].size ||
-        !is_contiguous(&array->memory) || ((uintptr_t)array->memory.data % elements[element].size) != 0)
-        return convert_memory(element, what, array);
+    if (!lies_as(&array->memory, element)) return convert_memory(element, what, array);
     array->data = array->memory.data;
     array->count = num_elements(&array->memory);
     return 0;
@@ -249,8 +253,7 @@ int pkvpy_write_array(PyObject *object, pkvpy_element element, const char *what,
     if (object == Py_None) return 0;
     if (pkvpy_open_memory(object, &array->memory, true, what) != 0) return -1;
     if (!on_host(&array->memory, what)) return -1;
-    if (array->memory.kind != elements[element].kind || array->memory.itemsize != elements[element].size ||
-        !is_contiguous(&array->memory) || ((uintptr_t)array->memory.data % elements[element].size) != 0) {
+    if (!lies_as(&array->memory, element)) {
         pkvpy_raise(PKV_ERR_INVALID, "%s: written in place, so it has to be a contiguous array of %s", what, elements[element].name);
         return -1;
     }

@@ -48,7 +48,7 @@ typedef struct {
         uint32_t heads;
         uint64_t row_bytes[2]; /* K, V; 0: there is no V */
     } groups[PKV_MAX_GROUPS];
-    int32_t device_type; /* of DLPack: 1 the host, 2 CUDA */
+    int32_t device_type; /* where pages lie, as DLPack numbers it: 1 the host, 2 CUDA */
     int32_t device_id;
     PyObject *keep;       /* the caller's arrays under the pages */
     struct pkvpy_anchor *anchor; /* not owned: view.c */
@@ -175,8 +175,8 @@ PKVPY void pkvpy_close_pieces(pkvpy_pieces *pieces);
 
 extern PKVPY PyTypeObject pkvpy_view_type;
 PKVPY int pkvpy_ready_anchor(void);
-/* memory(handle, address, dtype, shape, strides, writable): memory of the handle's pool, which stays mapped as long as the
- * view, and what was made from it, lives. */
+/* memory(handle, address, dtype, shape, strides, writable, host=False): memory of the handle's pool, which stays mapped as long
+ * as the view, and what was made from it, lives; `host`: not where pages lie, but in host memory. */
 PKVPY PyObject *pkvpy_make_view(PyObject *module, PyObject *args);
 /* A capsule for the view's memory; versioned if max_version, a tuple or NULL, is (1, 0) or later. */
 PKVPY PyObject *pkvpy_dlpack_capsule(PyObject *owner, const pkvpy_memory *memory, int32_t dtype, PyObject *max_version);

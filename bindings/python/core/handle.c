@@ -31,13 +31,13 @@ PyTypeObject pkvpy_geometry_type = {
 };
 
 /* Asks an open pool for its shape. */
-static pkvpy_geometry *measure(uint64_t value, PyObject *keep) {
+static pkvpy_geometry *measure(uint64_t value, PyObject *keep, int device_type, int device_id) {
     pkvpy_geometry *const geometry = PyObject_GC_New(pkvpy_geometry, &pkvpy_geometry_type);
     if (geometry == NULL) return NULL;
     geometry->num_groups = 0;
     geometry->page_tokens = 0;
-    geometry->device_type = 1;
-    geometry->device_id = 0;
+    geometry->device_type = device_type;
+    geometry->device_id = device_id;
     geometry->anchor = NULL;
     Py_INCREF(keep);
     geometry->keep = keep;
@@ -267,8 +267,11 @@ static PyObject *handle_adopt(pkvpy_handle *self, PyObject *parent) {
     Py_RETURN_NONE;
 }
 
-static PyObject *handle_measure(pkvpy_handle *self, PyObject *keep) {
-    pkvpy_geometry *const geometry = measure(self->value, keep);
+static PyObject *handle_measure(pkvpy_handle *self, PyObject *args) {
+    PyObject *keep;
+    int device_type = 1, device_id = 0;
+    if (!PyArg_ParseTuple(args, "O|ii:_measure", &keep, &device_type, &device_id)) return NULL;
+    pkvpy_geometry *const geometry = measure(self->value, keep, device_type, device_id);
     if (geometry == NULL) return NULL;
     Py_XSETREF(self->geometry, geometry);
     Py_RETURN_NONE;
@@ -322,7 +325,8 @@ static PyObject *handle_repr(pkvpy_handle *self) {
 
 static PyMethodDef handle_methods[] = {
     {"_adopt", (PyCFunction)handle_adopt, METH_O, "_adopt(parent): keeps the parent's object alive, and takes its geometry."},
-    {"_measure", (PyCFunction)handle_measure, METH_O, "_measure(keep): asks a pool for its shape; keep: arrays under its pages."},
+    {"_measure", (PyCFunction)handle_measure, METH_VARARGS,
+     "_measure(keep, device_type=1, device_id=0): asks a pool for its shape; keep: arrays under its pages."},
     {"_keep", (PyCFunction)handle_keep, METH_O, "_keep(objects): keeps objects alive as long as this one."},
     {"_end_step", (PyCFunction)handle_end_step, METH_NOARGS, "_end_step(): the step has ended, its tables are free."},
     {"_groups", (PyCFunction)handle_groups, METH_NOARGS, "_groups(): (dtype, heads, K row bytes, V row bytes) of each group."},

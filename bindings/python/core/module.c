@@ -8,7 +8,7 @@ static PyMethodDef functions[] = {
     {"set_log", pkvpy_set_log, METH_VARARGS, "set_log(function, max_level): function(level, message) gets the library's messages."},
     {"end_log", pkvpy_end_log, METH_NOARGS, "end_log(): no message is on its way any more when it returns."},
     {"set_errors", set_errors, METH_O, "set_errors(classes): exception classes by status; that of 0 is for the others."},
-    {"memory", pkvpy_make_view, METH_VARARGS, "memory(handle, address, dtype, shape, strides, writable): a view of a pool's memory."},
+    {"memory", pkvpy_make_view, METH_VARARGS, "memory(handle, address, dtype, shape, strides, writable, host=False): a view of a pool's memory."},
     {NULL, NULL, 0, NULL},
 };
 

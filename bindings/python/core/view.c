@@ -12,6 +12,7 @@ typedef struct pkvpy_anchor {
     PyObject_HEAD
     pkvpy_geometry *geometry;
     pkv_table *table; /* NULL over memory of the caller's, which the geometry keeps */
+    uint64_t pool;    /* its handle */
 } pkvpy_anchor;
 
 static void anchor_dealloc(pkvpy_anchor *self) {
@@ -47,6 +48,7 @@ static PyObject *anchor_of(const pkvpy_handle *handle) {
     pkvpy_anchor *const anchor = PyObject_New(pkvpy_anchor, &anchor_type);
     if (anchor == NULL) return NULL;
     anchor->table = NULL;
+    anchor->pool = pool_of(handle);
     Py_INCREF(geometry);
     anchor->geometry = geometry;
     if (geometry->keep == Py_None) {
@@ -99,10 +101,10 @@ static int read_dims(PyObject *object, int64_t *dims, int *count, const char *wh
 PyObject *pkvpy_make_view(PyObject *Py_UNUSED(module), PyObject *args) {
     pkvpy_handle *handle;
     unsigned long long address;
-    int dtype, writable, ndim = 0, num_strides = 0;
+    int dtype, writable, host = 0, ndim = 0, num_strides = 0;
     PyObject *shape, *strides;
     pkvpy_memory memory = {0};
-    if (!PyArg_ParseTuple(args, "O!KiOOp:memory", &pkvpy_handle_type, &handle, &address, &dtype, &shape, &strides, &writable))
+    if (!PyArg_ParseTuple(args, "O!KiOOp|p:memory", &pkvpy_handle_type, &handle, &address, &dtype, &shape, &strides, &writable, &host))
         return NULL;
     if (handle->geometry == NULL || handle->value == 0 || address == 0) {
         pkvpy_raise(handle->value == 0 ? PKV_ERR_HANDLE : PKV_ERR_UNSUPPORTED, "there is no memory to look at");
@@ -126,8 +128,8 @@ PyObject *pkvpy_make_view(PyObject *Py_UNUSED(module), PyObject *args) {
     memory.itemsize = bytes != 0 ? (int64_t)bytes : 1;
     memory.kind = dtype == PKV_DTYPE_I8 ? 'i' : dtype == PKV_DTYPE_F32 || dtype == PKV_DTYPE_F16 ? 'f' : 'u';
     memory.readonly = !writable;
-    memory.device_type = handle->geometry->device_type;
-    memory.device_id = handle->geometry->device_id;
+    memory.device_type = host ? 1 : handle->geometry->device_type;
+    memory.device_id = host ? 0 : handle->geometry->device_id;
     view->anchor = anchor;
     view->memory = memory;
     view->dtype = dtype;
@@ -178,6 +180,27 @@ static int view_getbuffer(pkvpy_view *self, Py_buffer *buffer, int flags) {
     return 0;
 }
 
+/* What calls have handed out is ready for kernels in the consumer's stream: its address, or 1 and 2 for CUDA's default streams; -1
+ * for "do nothing". Without a stream it is waited for. */
+static int order_stream(const pkvpy_view *self, PyObject *stream) {
+    pkv_sync sync = PKV_SYNC_INIT;
+    const bool named = stream != NULL && stream != Py_None;
+    if (named) {
+        const long long number = PyLong_AsLongLong(stream);
+        if (number == -1) return PyErr_Occurred() ? -1 : 0;
+        sync.kind = PKV_SYNC_CUDA_STREAM;
+        sync.handle = (void *)(uintptr_t)number;
+    }
+    pkv_pool *const pool = (pkv_pool *)(uintptr_t)((pkvpy_anchor *)self->anchor)->pool;
+    pkv_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = pkv_pool_order(pool, named ? &sync : NULL);
+    Py_END_ALLOW_THREADS
+    if (status == PKV_OK || status == PKV_ERR_HANDLE) return 0; /* of a pool that is closed nothing is under way */
+    pkvpy_raise_last(status);
+    return -1;
+}
+
 static PyObject *view_dlpack(pkvpy_view *self, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
     PyObject *stream = NULL, *version = NULL, *device = NULL, *copy = NULL;
@@ -194,6 +217,7 @@ static PyObject *view_dlpack(pkvpy_view *self, PyObject *args, PyObject *kwargs)
             return NULL;
         }
     }
+    if (self->memory.device_type == 2 && order_stream(self, stream) != 0) return NULL;
     return pkvpy_dlpack_capsule((PyObject *)self, &self->memory, self->dtype, version);
 }
 

@@ -58,6 +58,7 @@ class Replay:
             dtype="f32",
             memory="none" if ids_only else "pool",
             policy="write_through",
+            prefetch=False,  # a session would take pages of the pool as its staging memory
             **tiers,
         )
         self.blocks = self.hits = self.refused = self.wrong = 0

@@ -43,6 +43,7 @@ from ._values import (
     as_dict,
     cuda_event,
     cuda_stream,
+    device_available,
 )
 
 __version__ = version()
@@ -85,6 +86,7 @@ __all__ = [
     "cpu_kernels",
     "cuda_event",
     "cuda_stream",
+    "device_available",
     "digest",
     "error_of",
     "predict",

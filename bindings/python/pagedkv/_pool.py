@@ -8,7 +8,7 @@ from array import array
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _core
-from ._errors import PagedKVError, Status, fill
+from ._errors import InvalidError, PagedKVError, Status, fill
 from ._handles import Owned
 from ._tier import Attachment, Op, Queue, Tier, begin
 from ._values import (
@@ -20,6 +20,7 @@ from ._values import (
     Retention,
     Sync,
     choice,
+    device_of,
     nanoseconds,
     prompt,
 )
@@ -73,7 +74,8 @@ class Pool(Owned):
     """Pages of one geometry, the prefix index over them, and eviction. May be used from any thread.
 
     groups: the layer groups; or the fields of a single one as keywords (Group). tiers: what is below it, the fastest first: a Tier,
-    or an Attachment that says more. Other keywords are the fields of pkv_pool_options (page_tokens, seed, event_capacity ...).
+    or an Attachment that says more. device: "host", or "cuda", "cuda:1" ...: where pages lie; in_place: cuda_stream() of the
+    kernels that use pages in place (device.h). Other keywords are the fields of pkv_pool_options (page_tokens, seed ...).
 
         pool = Pool(page_tokens=16, num_pages=1024, num_layers=32, num_kv_heads=8, k_head_dim=128, v_head_dim=128)
     """
@@ -92,6 +94,8 @@ class Pool(Owned):
         clean_pages: Optional[int] = None,
         staging_bytes: Optional[int] = None,
         debug: Optional[int] = None,
+        device: Union[str, int] = "host",
+        in_place: Optional[Sync] = None,
         **fields: Any,
     ) -> None:
         options = _core.pool_options()
@@ -104,6 +108,9 @@ class Pool(Owned):
             page_tokens = max((getattr(group, "_tokens", 0) for group in groups), default=0)
         options.page_tokens = page_tokens
         options.huge_pages = choice("huge_pages", huge_pages)
+        options.device, options.device_index = kind, index = device_of(device)
+        if in_place is not None:
+            options.set_in_place(in_place)
         if keep_unstored:
             options.flags = _core.POOL_KEEP_UNSTORED
         given = dict(
@@ -121,9 +128,14 @@ class Pool(Owned):
         attachments = [tier if isinstance(tier, Attachment) else Attachment(tier) for tier in tiers]
         for attachment in attachments:
             options.add_tier(attachment._to_native())
-        _core.pool_create(options, self)
         pins = [pin for group in groups for pin in group._pins]
-        self._measure(pins or None)
+        on_dlpack = (1, 0) if kind == _core.DEVICE_HOST else (2, index)
+        for pin in pins:
+            if pin.device != on_dlpack and (pin.device[0], kind) != (3, _core.DEVICE_HOST):
+                where = f"on device {pin.device[0]}:{pin.device[1]}, the pool on {on_dlpack[0]}:{on_dlpack[1]}"
+                raise InvalidError(Status.INVALID, f"an array under its pages is {where} (1 is the host, 2 is CUDA)")
+        _core.pool_create(options, self)
+        self._measure(pins or None, *on_dlpack)
         self._keep(attachments)  # a node's tier needs its node
 
     def close(self) -> None:
@@ -200,7 +212,7 @@ class Pool(Owned):
     def aux(self, page: int, *, group: int = 0, size: int) -> memoryview:
         """The first `size` of the aux_bytes of a page, in place."""
         address = _core.pool_aux(self, group, page)
-        return memoryview(_core.memory(self, address, _core.DTYPE_OPAQUE, (size,), (1,), True))
+        return memoryview(_core.memory(self, address, _core.DTYPE_OPAQUE, (size,), (1,), True, True))
 
     # ---- prefixes ----
 
@@ -409,6 +421,11 @@ class Pool(Owned):
     def flush(self, timeout: Optional[float] = None) -> None:
         """Waits until what tiers are to have by their policies has been stored."""
         _core.pool_flush(self, nanoseconds(timeout))
+
+    def order(self, sync: Optional[Sync] = None) -> None:
+        """On a device: orders a stream (cuda_stream()) after the work that pages which calls have handed out may still be in; None
+        waits for it."""
+        _core.pool_order(self, sync)
 
     def quiesce(self, timeout: Optional[float] = None) -> None:
         """Waits until no call is at work on memory of the caller's."""

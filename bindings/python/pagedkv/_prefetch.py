@@ -60,7 +60,7 @@ def _numbers(address: int, count: int, session: "PrefetchSession") -> "array[int
     """A copy of uint64 numbers of the session's own."""
     out = array("Q")
     if count:
-        out.frombytes(memoryview(_core.memory(session, address, _core.DTYPE_OPAQUE, (8 * count,), (1,), False)))
+        out.frombytes(memoryview(_core.memory(session, address, _core.DTYPE_OPAQUE, (8 * count,), (1,), False, True)))
     return out
 
 

@@ -76,6 +76,20 @@ def choice(kind: str, value: Union[str, int]) -> int:
     return int(value)
 
 
+def device_of(device: Union[str, int]) -> Tuple[int, int]:
+    """PKV_DEVICE_* and index of "host", "cpu", "cuda", "cuda:1", or of what has that as its text (torch.device)."""
+    kind, _, index = str(device).partition(":")
+    kinds = {"host": _core.DEVICE_HOST, "cpu": _core.DEVICE_HOST, "cuda": _core.DEVICE_CUDA}
+    if kind not in kinds or not (index.isdecimal() or index == "") or (kinds[kind] == _core.DEVICE_HOST and index):
+        raise InvalidError(Status.INVALID, f"device: {device!r} is no host, cpu, cuda or cuda:N")
+    return kinds[kind], int(index or 0)
+
+
+def device_available(device: Union[str, int]) -> None:
+    """Raises UnsupportedError, with the reason, where pools cannot be made on a device."""
+    _core.device_available(*device_of(device))
+
+
 def nanoseconds(seconds: Optional[float]) -> int:
     """A timeout in seconds, None = for ever, as the library wants it."""
     if seconds is None:

@@ -159,14 +159,18 @@ _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 class HandMade:
     """Memory as a DLPack tensor of any type, device and strides (in elements); counts how often it was given back."""
 
-    def __init__(self, memory, shape, code, bits, *, strides=None, device=(1, 0), offset=0, lanes=1, version=None, readonly=False):
-        self.memory = (ctypes.c_char * len(memory)).from_buffer(memory)
+    def __init__(
+        self, memory, shape, code, bits, *, strides=None, device=(1, 0), offset=0, lanes=1, version=None, readonly=False, address=None
+    ):
+        self.memory = None if memory is None else (ctypes.c_char * len(memory)).from_buffer(memory)
         self.shape = (ctypes.c_int64 * len(shape))(*shape)
         self.strides = None if strides is None else (ctypes.c_int64 * len(strides))(*strides)
         self.deleted = 0
         self.device = device
+        if address is None:
+            address = ctypes.addressof(self.memory)
         tensor = DLTensor(
-            ctypes.addressof(self.memory), device[0], device[1], len(shape), code, bits, lanes, self.shape, self.strides, offset
+            address, device[0], device[1], len(shape), code, bits, lanes, self.shape, self.strides, offset
         )
 
         def deleted(_):

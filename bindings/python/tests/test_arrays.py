@@ -145,7 +145,7 @@ class Rows(Case):
         self.assertTrue((whole[:, 0] == 9).all() and (whole[:, :, 0] == 9).all() and (whole[:, :, 5] == 9).all())
 
     @needs_numpy
-    def test_strides_are_honoured(self):
+    def test_case_q13_strides_are_honoured(self):
         k = numpy.arange(8 * 2 * 4, dtype="f4").reshape(8, 2, 4)
         v = -k
         views = {
@@ -191,7 +191,7 @@ class Rows(Case):
         self.assertTrue((out == k).all())
 
     @needs_numpy
-    def test_strides_above_32_bits(self):
+    def test_case_g13_strides_above_32_bits(self):
         stride = (1 << 32) + 4096
         memory = mmap.mmap(-1, 3 * stride + 4096)  # touched where the rows are
         wide = numpy.ndarray((4, 2, 4), "f4", buffer=memory, strides=(stride, 16, 4))
@@ -398,7 +398,7 @@ class Numbers(Case):
             self.assertEqual(table.info().committed, 2**32 + 1)
         self.assertEqual(pagedkv.predict(page_tokens=1 << 16, num_tokens=1 << 40, position=1 << 39, lookahead=1), [1 << 23])
 
-    def test_64_bits_come_back_unsigned(self):
+    def test_case_g14_64_bits_come_back_unsigned(self):
         with pagedkv.Tier.host(1 << 20) as tier, make_pool(tiers=[tier], seed=2**64 - 1) as pool, pagedkv.Queue() as queue:
             pages = pool.alloc(1)
             with pool.store(pool.image_keys([1, 2, 3, 4]), pages, queue=queue, user=2**64 - 1) as op:

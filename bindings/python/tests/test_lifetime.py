@@ -27,7 +27,7 @@ def everything():
 
 
 class Lifetime(Case):
-    def test_closing_twice_is_harmless(self):
+    def test_case_q04_closing_twice_is_harmless(self):
         for one in everything():
             self.assertFalse(one.closed)
             one.close()
@@ -40,7 +40,7 @@ class Lifetime(Case):
         with self.fails_with(Status.HANDLE):
             _core.pool_destroy(pool)
 
-    def test_use_after_close(self):
+    def test_case_q04_use_after_close(self):
         tier, pool, table, batch, session, queue, op = objects = everything()
         for one in reversed(objects):
             one.close()
@@ -67,6 +67,29 @@ class Lifetime(Case):
             with self.fails_with(Status.HANDLE):
                 call()
 
+    def test_case_q01_the_last_use_of_an_object_is_a_call(self):
+        stop = []
+
+        def collect():
+            while not stop:
+                gc.collect()
+
+        def last_use():
+            for _ in range(1000):
+                pool = make_pool(num_pages=2, num_layers=1)
+                self.assertEqual(pool.table().info().blocks, 0)
+                pool.layer_arrays(0)[0].shape
+                pool.close()
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            collector = self.in_thread(collect)
+            try:
+                last_use()
+            finally:
+                stop.append(True)
+            collector.finish()
+
     def test_any_order_of_closing(self):
         for order in itertools.permutations(range(4)):
             tier = pagedkv.Tier.host(1 << 20)
@@ -88,7 +111,7 @@ class Lifetime(Case):
                     objects.pop()
                     gc.collect()
 
-    def test_a_child_keeps_its_parent(self):
+    def test_case_q05_a_child_keeps_its_parent(self):
         pool = make_pool()
         gone = weakref.ref(pool)
         table = pool.table()

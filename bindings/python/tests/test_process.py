@@ -13,7 +13,7 @@ from array import array
 
 import pagedkv
 from pagedkv import Status, _core
-from support import Case, filled, make_pool, needs_numpy, numpy, rows
+from support import Case, HandMade, filled, make_pool, needs_numpy, numpy, rows
 
 
 def in_process(program, timeout=60):
@@ -60,7 +60,7 @@ class Log(Case):
             pagedkv.set_log(None)
         self.assertTrue(logs.output)
 
-    def test_exceptions_of_the_function_go_nowhere_else(self):
+    def test_case_q16_exceptions_of_the_function_go_nowhere_else(self):
         unraisable = []
         hook, sys.unraisablehook = sys.unraisablehook, lambda one: unraisable.append(one.exc_type)
         try:
@@ -176,6 +176,37 @@ class Module(Case):
             self.assertTrue(hasattr(pagedkv, name), name)
         self.assertEqual(pagedkv.__version__, pagedkv.version())
         self.assertIn(pagedkv.cpu_kernels(), ("avx512", "avx2", "neon", "portable"))
+
+    def test_the_code_in_the_readmes_runs(self):
+        here = os.path.dirname(os.path.abspath(__file__))
+        paths = [os.path.join(here, "..", "README.md"), os.path.join(here, "..", "..", "..", "README.md")]
+        if not all(map(os.path.exists, paths)):
+            self.skipTest("the sources are not there")
+        for path in paths:
+            with open(path, encoding="utf-8") as file:
+                (code,) = re.findall(r"^```python$\n(.*?)^```$", file.read(), re.M | re.S)
+            code = code.replace("num_pages=4096", "num_pages=64").replace("8 << 30", "8 << 20")
+            heads, dim = (2, 4) if "num_kv_heads=2" in code else (8, 128)
+            dtype = "f" if 'dtype="f32"' in code else "H"
+
+            def empty(count):
+                return array(dtype, [1]) * (count * heads * dim)
+
+            def model(first, second):
+                tokens = first if isinstance(first, list) else second
+                return empty(len(tokens)), empty(len(tokens))
+
+            class Numpy:  # as much of it as is used
+                empty = staticmethod(lambda shape, dtype: array(dtype[0], [0]) * (shape[0] * shape[1] * shape[2]))
+
+            names = {"tokens": list(range(40)), "tenant": "t", "model": model, "k_out": empty(40), "v_out": empty(40), "np": Numpy}
+            with self.subTest(path):
+                exec(compile(code.replace("import numpy as np\n", ""), path, "exec"), names)
+                self.assertEqual(names["match"].tokens, 0)
+                self.assertEqual(names["k"][0] if isinstance(names["k"], array) else 1, 1)
+                names["pool"].close()
+                for one in names.get("tiers", ()):
+                    one.close()
 
     def test_packed_structs_are_read_where_c_has_them(self):
         self.assertEqual((_core.KEY_BYTES, _core.TIER_KEY_BYTES, _core.EVENT_BYTES), (16, 32, 56))
@@ -300,6 +331,101 @@ class Leaks(Case):
             self.assertLess(abs(sys.getrefcount(None) - before[1]), 100)
 
 
+class Devices(Case):
+    def test_a_device_that_is_not_there_is_said_to_be_so(self):
+        pagedkv.device_available("host")
+        for device in ("cuda:1000", "cuda:9999"):
+            with self.fails_with(Status.UNSUPPORTED):
+                pagedkv.device_available(device)
+            with self.assertRaises(pagedkv.UnsupportedError) as context:
+                make_pool(device=device)
+            self.assertTrue(context.exception.detail)
+        for bad in ("gpu", "cuda:", "cuda:x", "cuda:-1", "host:1", "cpu:0", ""):
+            if bad == "cuda:":
+                continue  # as "cuda"
+            with self.fails_with(Status.INVALID, "device"):
+                make_pool(device=bad)
+
+    def test_a_host_pool_has_nothing_to_order(self):
+        with make_pool(device="cpu") as pool:
+            pool.order()
+
+    def test_arrays_of_another_device_are_not_for_a_pool_on_the_host(self):
+        arrays = [HandMade(bytearray(8 * 4 * 2 * 4 * 4), (8, 4, 2, 4), 2, 32, device=(2, 0)) for _ in range(4)]
+        with self.fails_with(Status.INVALID, "on device 2:0, the pool on 1:0"):
+            make_pool(k_arrays=arrays[:2], v_arrays=arrays[2:])
+
+    def test_a_pool_on_a_device_of_host_memory(self):
+        # What is a device to the library, and memory to a test that knows it: rows go from one pool's pages to another's, and back.
+        build = os.environ.get("BUILD", "build")
+        folder = os.path.join(os.path.abspath(build), "tests", "device", "fake")
+        if not os.path.exists(os.path.join(folder, "libpagedkv-cuda.so")):
+            self.skipTest("no GPU here: and no device of host memory is built")
+        os.environ["PKV_PLUGIN_DIR"], os.environ["PKV_FAKE_DEVICE"] = folder, "open"
+        try:
+            out = in_process(
+                """
+                import ctypes, os, sys
+                sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)  # the device takes symbols of the library
+                import pagedkv as p
+                from support import HandMade, make_pool, rows
+                k, v = rows(8)
+                p.device_available("cuda")
+                with make_pool(device="cuda:0", num_layers=1) as pool, make_pool(device="cuda", num_layers=1) as other:
+                    view, _ = other.layer_arrays(0)
+                    assert view.__dlpack_device__() == (2, 0)
+                    for stream in (-1, None):
+                        view.__dlpack__(stream=stream)
+                    try:
+                        memoryview(view)
+                    except BufferError as error:
+                        print(error)
+                    here = HandMade(None, (8, 2, 4), 2, 32, device=(2, 0), address=view.address)
+                    ctypes.memmove(view.address, k.tobytes(), 256)
+                    with pool.table() as table:
+                        table.admit(list(range(8)))
+                        table.write(0, 0, here, here)
+                        table.commit(8)
+                        pool.order()
+                        ctypes.memset(view.address, 0, 256)
+                        table.gather(0, 0, here)
+                        print(ctypes.string_at(view.address, 256) == k.tobytes())
+                        try:
+                            table.write(0, 0, k, v)
+                        except p.InvalidError as error:
+                            print(error.detail)
+                        assert here.deleted == 3
+                print(bytes(pool.aux(0, size=1)) if not pool.closed else "end")
+                """
+            )
+        finally:
+            del os.environ["PKV_PLUGIN_DIR"], os.environ["PKV_FAKE_DEVICE"]
+        self.assertEqual(
+            out.splitlines(),
+            [
+                "the memory is on a device: use DLPack",
+                "True",
+                "k: the array is on device 1:0, the pool on 2:0 (1 is the host, 2 is CUDA): move it first",
+                "end",
+            ],
+        )
+
+    def test_a_pool_on_a_gpu(self):
+        try:
+            pagedkv.device_available("cuda")
+        except pagedkv.UnsupportedError as error:
+            self.skipTest(f"no GPU here: {error.detail}")
+        with make_pool(device="cuda") as pool, pool.table() as table:
+            k, _ = pool.layer_arrays(0)
+            self.assertEqual(k.__dlpack_device__(), (2, 0))
+            with self.assertRaises(BufferError):
+                memoryview(k)
+            k.__dlpack__(stream=-1), k.__dlpack__(stream=1), k.__dlpack__()
+            table.admit([1, 2, 3])
+            with self.fails_with(Status.INVALID, "move it first"):
+                table.write(0, 0, *rows(3))
+
+
 class Nodes(Case):
     def setUp(self):
         super().setUp()
@@ -326,7 +452,7 @@ class Nodes(Case):
                             out = array("f", bytes(8 * 32))
                             table.gather(1, 0, out)
                             self.assertEqual(out, rows(8)[0])
-                    self.assertGreater(giver.stats().bytes_served, 0)
+                    self.assertGreater(reader.stats().bytes_read, 0)
                     self.assertIn("tcp", reader.stats().provider)
                     reader.disconnect(giver.address)
                     with self.fails_with(Status.NOT_FOUND):

@@ -120,7 +120,7 @@ class Threads(Case):
         self.assertEqual(out, rows(3)[0])
         pool.close()
 
-    def test_arrays_are_held_while_a_call_lasts(self):
+    def test_case_q02_arrays_are_held_while_a_call_lasts(self):
         with make_pool() as pool, filled(pool, [1, 2, 3]) as table:
             counter = pagedkv.HostCounter()
             out = bytearray(3 * 32)
