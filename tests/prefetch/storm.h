@@ -83,8 +83,7 @@ static inline storm_tiers storm_open_tiers(uint64_t good_images, uint64_t bad_im
 
 /* When nobody uses the pool any more: nothing is held, pinned or under way. */
 static inline void storm_settle_tiers(storm_tiers *tiers, pkv_pool *pool) {
-    faulty_behave(tiers->bad);
-    faulty_let_go(tiers->bad);
+    faulty_end_faults(tiers->bad);
     eventually(stats_of(pool).held_pages == 0); /* the cleaner may be reading one */
     flush(pool);
     eventually(tier_stats(tiers->bad->tier).open_requests == 0 && tier_stats(tiers->good).open_requests == 0);

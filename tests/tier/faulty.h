@@ -66,6 +66,7 @@ typedef struct faulty {
     uint64_t clock;
     faulty_list waiting, held;
     bool blocked;          /* the thread does nothing */
+    bool ending;           /* nothing is held any more */
     bool closed;           /* by the library */
     bool busy;             /* the thread is at an item */
     uint64_t backwards_at; /* so many held items are done at once, the last one first; 0 = never */
@@ -212,7 +213,7 @@ static inline void faulty_serve(faulty *f, faulty_item *item) {
     if (!item->done) {
         item->status = faulty_do(f, item);
         item->done = true;
-        if (item->fault.what == fault_linger) {
+        if (item->fault.what == fault_linger && !f->ending) {
             item->fault.what = fault_none;
             faulty_append(&f->held, item);
             return;
@@ -246,7 +247,7 @@ static inline void *faulty_run(void *context) {
         faulty_item *item = f->blocked ? NULL : faulty_take(&f->waiting);
         if (item == NULL) {
             pthread_cond_wait(&f->changed, &f->mutex);
-        } else if (item->fault.what == fault_hold) {
+        } else if (item->fault.what == fault_hold && !f->ending) {
             item->fault.what = item->fault.value == 1 ? fault_linger : fault_none;
             faulty_append(&f->held, item);
             if (f->backwards_at != 0 && f->held.length >= f->backwards_at) faulty_serve_backwards(f);
@@ -400,6 +401,16 @@ static inline void faulty_let_go(faulty *f) {
     pthread_mutex_unlock(&f->mutex);
 }
 
+/* From now on nothing is held, what waits with such a fault included, and no rule holds. */
+static inline void faulty_end_faults(faulty *f) {
+    faulty_behave(f);
+    pthread_mutex_lock(&f->mutex);
+    f->ending = true;
+    f->blocked = false;
+    pthread_mutex_unlock(&f->mutex);
+    faulty_let_go(f);
+}
+
 static inline uint64_t faulty_held(faulty *f) {
     pthread_mutex_lock(&f->mutex);
     const uint64_t held = f->held.length;
@@ -446,9 +457,7 @@ static inline uint64_t faulty_pins(faulty *f) {
 /* The tier after its pools are gone: lets go of what is held, waits for the library's close, frees all. `with_handle`: the
  * handle is still open; then nothing may be under way once all has been let go of. */
 static inline void faulty_free(faulty *f, bool with_handle) {
-    faulty_behave(f);
-    faulty_block(f, false);
-    faulty_let_go(f);
+    faulty_end_faults(f);
     if (with_handle) {
         eventually(tier_stats(f->tier).open_requests == 0);
         assert_ok(pkv_tier_close(f->tier));

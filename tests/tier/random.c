@@ -93,8 +93,7 @@ static void run(uint64_t seed, uint64_t steps) {
     }
     if (w.failure[0] != 0) fail_msg("%s", w.failure);
     storm_end(&w);
-    faulty_behave(f);
-    faulty_let_go(f);
+    faulty_end_faults(f);
     eventually(stats_of(w.pool).held_pages == 0); /* the cleaner may be reading one */
     flush(w.pool);
     eventually(tier_stats(f->tier).open_requests == 0 && tier_stats(host).open_requests == 0);

@@ -73,8 +73,7 @@ static void threads_share_a_pool_over_tiers(void **state) {
     for (int i = 0; i < workers; ++i)
         if (all[i].failure[0] != 0) fail_msg("worker %d: %s", i, all[i].failure);
     if (disturber.w.failure[0] != 0) fail_msg("%s", disturber.w.failure);
-    faulty_behave(f);
-    faulty_let_go(f);
+    faulty_end_faults(f);
     eventually(stats_of(pool).held_pages == 0);
     flush(pool);
     eventually(tier_stats(f->tier).open_requests == 0 && tier_stats(host).open_requests == 0);
