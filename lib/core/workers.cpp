@@ -2,10 +2,11 @@
 // Helper threads: one loop at a time, indices handed out by a counter, everybody asleep between loops.
 #include "core/workers.h"
 
+#include "core/signals.h"
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <csignal>
 #include <mutex>
 #include <pthread.h>
 #include <thread>
@@ -13,22 +14,6 @@
 
 namespace pkv {
 namespace {
-
-/// Blocks every signal on this thread for a scope. Threads inherit the mask: a host's handlers never run on a helper.
-class BlockedSignals {
-  public:
-    BlockedSignals() {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before_);
-    }
-    ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-    BlockedSignals(const BlockedSignals &) = delete;
-    BlockedSignals &operator=(const BlockedSignals &) = delete;
-
-  private:
-    sigset_t before_;
-};
 
 void name_this_thread() {
 #if defined(__linux__)

@@ -45,8 +45,27 @@ class Server {
     pkv_pool *pool_;
 };
 
+/// Nanoseconds that a cache line takes from one core to another: two threads answer each other over one.
+double line_transfer_ns() {
+    constexpr uint64_t turns = 100000;
+    alignas(64) std::atomic<uint64_t> line{0};
+    auto answer = [&](uint64_t first) {
+        for (uint64_t i = first; i < turns; i += 2) {
+            while (line.load() != i) {}
+            line.store(i + 1);
+        }
+    };
+    const double seconds = bench::seconds([&] {
+        std::thread other([&] { answer(1); });
+        answer(0);
+        other.join();
+    });
+    return seconds * 1e9 / turns;
+}
+
 /// `ratio` = throughput of two threads on one pool / throughput of one. `ratio_of_two_pools` = the same with a pool for each
-/// thread, in the same run: what the machine's second core is worth at most.
+/// thread, in the same run: what the machine's second core is worth at most. What two threads share they take from each other's
+/// caches, a line at a time: `ns_per_line` each.
 void two_threads(benchmark::State &state) {
     constexpr uint64_t sequences = 200;
     Server server;
@@ -75,6 +94,7 @@ void two_threads(benchmark::State &state) {
     state.counters["reference_ns_per_sequence"] = one * 1e9 / sequences;
     state.counters["ratio"] = 2 * one / bench::percentile(slices.ours, 0.5);
     state.counters["ratio_of_two_pools"] = 2 * one / bench::percentile(two_pools, 0.5);
+    state.counters["ns_per_line"] = line_transfer_ns();
 }
 BENCHMARK(two_threads)->Name("scaling/two_threads")->UseManualTime()->Unit(benchmark::kMillisecond);
 
