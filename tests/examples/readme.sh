@@ -48,6 +48,39 @@ decode_step_compiles() {
     [ -n "$(c_block 2)" ] && $CC -std=c99 -pedantic -Wall -Wextra -Werror -Iinclude -fsyntax-only "$tmp/decode.c"
 }
 
+# The other pieces of C, each in a function of its own among what the reader has already.
+pieces_compile() {
+    local last piece
+    last=$(grep -c '^```c$' README.md)
+    {
+        echo '#include <pagedkv/pagedkv.h>'
+        echo '#include <stdio.h>'
+        echo '#define CHECK(call) do { if ((call) != PKV_OK) return; } while (0)'
+        echo 'void attention(const pkv_layer_view *view);'
+        echo 'void sit_out(pkv_table *table, pkv_status status);'
+        echo 'void write_new_rows(uint32_t layer, pkv_table **tables, uint32_t n);'
+        for piece in $(seq 3 "$last"); do
+            echo "void piece_$piece(PKV_HAVING);"
+        done
+        for piece in $(seq 3 "$last"); do
+            echo "void piece_$piece(PKV_HAVING) {"
+            c_block "$piece" | grep -q 'pkv_[a-z]*_options options = ' || echo 'pkv_pool_options options = PKV_POOL_OPTIONS_INIT;'
+            c_block "$piece"
+            echo '(void)options;'
+            echo '}'
+        done
+    } > "$tmp/pieces.c"
+    local having='pkv_pool *pool, pkv_table *table, pkv_table **tables, uint32_t n, pkv_prompt prompt, pkv_match match, '
+    having+='uint64_t timeout_ns, uint64_t *num_tokens_of, uint64_t num_tokens, uint64_t position, pkv_status *statuses, '
+    having+='uint32_t group, uint32_t layer, uint32_t num_layers, void *cuda_stream, pkv_tensor k, pkv_tensor v, '
+    having+='uint8_t *key, pkv_tier *host_tier, pkv_node *node, pkv_tier *tier, pkv_offer_options offer_options, '
+    having+='pkv_offer *offer, pkv_op_options op_options, pkv_op *op'
+    # A name that is an array in one piece and a number in another.
+    sed -i 's/step_begin(session, n, tables, num_tokens, /step_begin(session, n, tables, num_tokens_of, /' "$tmp/pieces.c"
+    [ "$last" -gt 3 ] && $CC -std=c99 -pedantic -Wall -Wextra -Wno-unused-parameter -Werror -Iinclude -fsyntax-only \
+        "-DPKV_HAVING=$having" "$tmp/pieces.c"
+}
+
 targets_exist() {
     local target missing=0
     while read -r target; do # of code only: "make" is a word, too
@@ -69,6 +102,7 @@ links_lead_somewhere() {
 
 step "README's quickstart is the one in examples/quickstart.c" quickstart_is_the_example
 step "README's decode step compiles" decode_step_compiles
+step "the other C code of README compiles" pieces_compile
 step "the make targets that are named exist" targets_exist
 step "links between files lead somewhere" links_lead_somewhere
 exit $status
