@@ -148,7 +148,8 @@ cxx_flags = -std=c++20 $(common_flags) -Wconversion -fvisibility=hidden -fvisibi
             $(lib_cflags) $(CPPFLAGS) $(CXXFLAGS)
 test_flags = -std=c11 -D_GNU_SOURCE $(common_flags) -Iinclude -Itests $(test_cflags) $(CPPFLAGS) $(CFLAGS)
 example_flags = -std=c99 -pedantic $(common_flags) -Iinclude $(CPPFLAGS) $(CFLAGS)
-shared_flags := -shared -Wl,-soname,$(soname) -Wl,--version-script,lib/pagedkv.map -Wl,-z,relro,-z,now
+# A program that lets go of the library (dlclose) may have left threads of it at work: it stays.
+shared_flags := -shared -Wl,-soname,$(soname) -Wl,--version-script,lib/pagedkv.map -Wl,-z,relro,-z,now,-z,nodelete
 plugin_flags := -shared -Wl,-soname,libpagedkv-fabric.so -Wl,--version-script,lib/fabric/plugin.map -Wl,-z,relro,-z,now
 redis_plugin_flags := -shared -Wl,-soname,libpagedkv-redis.so -Wl,--version-script,lib/redis/plugin.map -Wl,-z,relro,-z,now
 cuda_plugin_flags := -shared -Wl,-soname,$(cuda_plugin_name) -Wl,--version-script,lib/tensor/cuda/plugin.map -Wl,-z,relro,-z,now

@@ -15,6 +15,7 @@ fi
 go=${GO:-go}
 [ -z "${CC:-}" ] || export CC="${CC#ccache }" # the linker does not know what to make of the two
 export GOFLAGS=-mod=mod GOPROXY=off GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=1
+export PKV_TEST_DEVICE=$build/tests/device/fake # a device of host memory
 export PKG_CONFIG_PATH=$out/pkgconfig LD_LIBRARY_PATH=$build/lib GODEBUG=cgocheck=2
 tmp=$(mktemp -d) || exit 1
 trap 'chmod -R u+w "$tmp"; rm -rf "$tmp"' EXIT

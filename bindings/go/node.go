@@ -10,8 +10,11 @@ import (
 	"time"
 )
 
-// NodePromote, of NodeOptions.Flags: an image that a reader takes from a slower tier is copied to the first one.
-const NodePromote uint32 = 1
+// Flags of NodeOptions.
+const (
+	NodePromote uint32 = 1 // an image that a reader takes from a slower tier is copied to the first one
+	NodeCopy    uint32 = 2 // images are copied for readers, in place of opening the memory of host tiers to them
+)
 
 // NodeOptions is how a node is opened: pkv_node_options (node.h).
 type NodeOptions struct {

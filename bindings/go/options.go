@@ -137,6 +137,10 @@ type PoolOptions struct {
 	Flags         uint32
 	CleanPages    uint64
 	StagingBytes  uint64
+
+	Device         Device
+	InPlace        *Sync  // on a device: the CUDAStream of the kernels that use pages in place; it exists as long as the pool and its tables
+	TransferBlocks uint32 // thread blocks that a transfer to or from tiers may take on the device; 0 = no bound
 }
 
 func (o *GroupOptions) fill(a *arena, c *C.pkv_group_options) {
@@ -181,6 +185,12 @@ func (o *PoolOptions) c(a *arena) C.pkv_pool_options {
 	c.page_tokens, c.huge_pages, c.copy_threads = C.uint32_t(o.PageTokens), C.int32_t(o.HugePages), C.uint32_t(o.CopyThreads)
 	c.seed, c.debug, c.event_capacity = C.uint64_t(o.Seed), C.uint32_t(o.Debug), C.uint32_t(o.EventCapacity)
 	c.flags, c.clean_pages, c.staging_bytes = C.uint32_t(o.Flags), C.uint64_t(o.CleanPages), C.uint64_t(o.StagingBytes)
+	c.device, c.device_index, c.transfer_blocks = C.int32_t(o.Device.Kind), C.int32_t(o.Device.Index), C.uint32_t(o.TransferBlocks)
+	if o.InPlace != nil {
+		in := (*C.pkv_sync)(a.alloc(C.sizeof_pkv_sync))
+		o.InPlace.fill(in)
+		c.in_place = in
+	}
 	if len(o.Groups) != 0 {
 		groups := make([]C.pkv_group_options, len(o.Groups))
 		for i := range o.Groups {

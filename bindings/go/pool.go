@@ -67,6 +67,12 @@ func (p *Pool) Flush(timeout time.Duration) error {
 	return p.call(func() C.pkv_status { return C.pkv_pool_flush(p.h, nanoseconds(timeout)) })
 }
 
+// Order orders, on a device, a stream (CUDAStream) after the work that pages which calls have handed out may still be in; nil, or another
+// kind: the call waits for it.
+func (p *Pool) Order(sync *Sync) error {
+	return p.call(sync.with(func(s *C.pkv_sync) C.pkv_status { return C.pkv_pool_order(p.h, s) }))
+}
+
 // LayerLayout is where a layer's rows lie: the K row of (page, token offset, head) is at KBase + page * K.Page + offset * K.Token +
 // head * K.Head. Addresses are for native kernels.
 type LayerLayout struct {

@@ -39,6 +39,14 @@ func StridedRows[E Element](data []E, dtype DType, numTokens, tokenStride, headS
 	return Rows{unsafe.Pointer(first(data)), uint64(len(data)) * uint64(unsafe.Sizeof(one)), dtype, numTokens, tokenStride, headStride, true}
 }
 
+// RowsAt has rows in memory that no slice describes: a device's, or C's. The caller answers for it: so many bytes at the address have to be
+// there as long as calls use them.
+func RowsAt(address uintptr, bytes uint64, dtype DType, numTokens, tokenStride, headStride uint64) Rows {
+	r := Rows{nil, bytes, dtype, numTokens, tokenStride, headStride, true}
+	*(*uintptr)(unsafe.Pointer(&r.data)) = address // no Go pointer
+	return r
+}
+
 func (r Rows) c() C.pkvgo_rows {
 	c := C.pkvgo_rows{data: r.data, num_tokens: C.uint64_t(r.numTokens), token_stride: C.uint64_t(r.tokenStride),
 		head_stride: C.uint64_t(r.headStride), dtype: C.int32_t(r.dtype)}

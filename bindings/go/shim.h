@@ -44,7 +44,8 @@ pkv_status pkvgo_digest(const void *bytes, const uint64_t *sizes, uint64_t num_p
     each(op_options, PKV_OP_OPTIONS_INIT) each(predictor, PKV_PREDICTOR_INIT) each(prefetch_options, PKV_PREFETCH_OPTIONS_INIT) \
     each(require_result, PKV_REQUIRE_RESULT_INIT) each(layer_view, PKV_LAYER_VIEW_INIT)                                  \
     each(prefetch_stats, PKV_PREFETCH_STATS_INIT) each(node_options, PKV_NODE_OPTIONS_INIT)                              \
-    each(node_stats, PKV_NODE_STATS_INIT) each(node_peer, PKV_NODE_PEER_INIT)
+    each(node_stats, PKV_NODE_STATS_INIT) each(node_peer, PKV_NODE_PEER_INIT)                                            \
+    each(offer_options, PKV_OFFER_OPTIONS_INIT) each(offer_info, PKV_OFFER_INFO_INIT) each(pull_options, PKV_PULL_OPTIONS_INIT)
 #define PKVGO_INIT(name, ...)                                                                                          \
     static inline pkv_##name pkvgo_##name(void) {                                                                      \
         const pkv_##name fresh = __VA_ARGS__;                                                                          \

@@ -54,22 +54,27 @@ func AfterCount(counter *Counter, value uint64, timeout time.Duration) *Sync {
 	return &Sync{kind: 3, counter: counter, value: value, timeout: timeout}
 }
 
+func (s *Sync) fill(c *C.pkv_sync) {
+	*c = C.pkvgo_sync()
+	c.kind = C.int32_t(s.kind)
+	// A number of the caller's, or C memory: written as a number, since it is no Go pointer.
+	address := s.handle
+	if s.counter != nil {
+		address = uintptr(unsafe.Pointer(s.counter.at))
+	}
+	*(*uintptr)(unsafe.Pointer(&c.handle)) = address
+	c.value = C.uint64_t(s.value)
+	c.timeout_ns = nanoseconds(s.timeout)
+}
+
 // with calls f with the C struct, or with nil.
 func (s *Sync) with(f func(*C.pkv_sync) C.pkv_status) func() C.pkv_status {
 	return func() C.pkv_status {
 		if s == nil {
 			return f(nil)
 		}
-		c := C.pkvgo_sync()
-		c.kind = C.int32_t(s.kind)
-		// A number of the caller's, or C memory: written as a number, since it is no Go pointer.
-		address := s.handle
-		if s.counter != nil {
-			address = uintptr(unsafe.Pointer(s.counter.at))
-		}
-		*(*uintptr)(unsafe.Pointer(&c.handle)) = address
-		c.value = C.uint64_t(s.value)
-		c.timeout_ns = nanoseconds(s.timeout)
+		var c C.pkv_sync
+		s.fill(&c)
 		status := f(&c)
 		runtime.KeepAlive(s)
 		return status

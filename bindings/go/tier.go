@@ -141,15 +141,22 @@ func (q *Queue) Drain(capacity int, timeout time.Duration) ([]Completion, error)
 }
 
 // Op is an asynchronous operation; one that is closed goes on, unseen.
-type Op struct{ h *C.pkv_op }
+type Op struct {
+	h    *C.pkv_op
+	pool *Pool // of a pull
+}
 
 func newOp(begin func(**C.pkv_op) error) (*Op, error) {
 	o := &Op{}
 	if err := begin(&o.h); err != nil {
 		return nil, err
 	}
+	return o.opened(), nil
+}
+
+func (o *Op) opened() *Op {
 	runtime.SetFinalizer(o, func(o *Op) { _ = o.Close() })
-	return o, nil
+	return o
 }
 
 // OpInfo is the state of an operation.

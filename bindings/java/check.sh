@@ -39,6 +39,17 @@ grep -E '^(PASS|FAIL|SKIP) ' "$tmp/log"
 if [ "$code" != 0 ] || ! grep -q '^PASS ' "$tmp/log"; then
     result "the tests end well" 1 "$tmp/log"
 fi
+device=$build/tests/device/fake # a device of host memory, that takes symbols of the library
+if [ -e "$device/libpagedkv-cuda.so" ]; then
+    PKV_FAKE_DEVICE=open PKV_PLUGIN_DIR=$device LD_PRELOAD=$build/lib/libpagedkv.so \
+        run -Xcheck:jni -ea -Xmx256m -cp "$jar:$tmp/tests" org.pagedkv.DeviceTests pool > "$tmp/device" 2>&1
+    code=$?
+    cat "$tmp/device" >> "$tmp/log"
+    grep -E '^(PASS|FAIL|SKIP) ' "$tmp/device"
+    [ "$code" = 0 ] || result "the test of a device ends well" 1 "$tmp/device"
+else
+    echo "SKIP a pool on a device: tests/device/fake is not built"
+fi
 ! grep -nE 'WARNING in native method|FATAL ERROR in native method|Warning: SIG' "$tmp/log" > "$tmp/jni"
 result "-Xcheck:jni has nothing to say about the tests" $? "$tmp/jni"
 

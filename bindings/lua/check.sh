@@ -35,6 +35,17 @@ export out
 in_folder "$out/lua" "$lua" bindings/lua/tests/test.lua || status=1
 in_folder "$out/lua" bindings/conformance/compare.sh Lua "$lua" bindings/lua/tests/conformance.lua bindings/conformance/cases.txt || status=1
 
+device=${BUILD:-$PWD/build}/tests/device/fake # a device of host memory, that takes symbols of the library
+if [ -e "$device/libpagedkv-cuda.so" ]; then
+    PKV_FAKE_DEVICE=open PKV_PLUGIN_DIR=$device LD_PRELOAD=${BUILD:-$PWD/build}/lib/libpagedkv.so \
+        in_folder "$out/lua" "$lua" bindings/lua/tests/test.lua > "$tmp/log" 2>&1
+    code=$?
+    grep -E '^(PASS|FAIL|SKIP) .*device' "$tmp/log"
+    if [ $code != 0 ] || ! grep -q '^PASS a pool on a device$' "$tmp/log"; then echo "FAIL the tests with a device"; status=1; fi
+else
+    echo "SKIP a pool on a device: tests/device/fake is not built"
+fi
+
 sanitized "$lua" bindings/lua/tests/test.lua > "$tmp/log" 2>&1
 code=$?
 if [ $code = 0 ]; then echo "PASS the tests with AddressSanitizer"; else echo "FAIL the tests with AddressSanitizer"; grep -v '^PASS' "$tmp/log" | sed 's/^/    /'; status=1; fi

@@ -31,7 +31,7 @@ int cuDriverGetVersion(int *version);
 int cuInit(unsigned flags) { (void)flags; return 0; }
 int cuDriverGetVersion(int *version) { *version = 11040; return 0; }
 C
-if "$CC" -shared -fPIC -o "$tmp/old/libcuda.so.1" "$tmp/driver.c" 2> "$tmp/log"; then
+if $CC -shared -fPIC -o "$tmp/old/libcuda.so.1" "$tmp/driver.c" 2> "$tmp/log"; then
     try "a driver that is too old" "$tmp/old" "too old: it is for CUDA 11.4"
 else
     echo "FAIL $CC makes a driver"

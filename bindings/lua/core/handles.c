@@ -265,9 +265,11 @@ static bool field_number(lua_State *L, int index, const char *key, uint64_t *val
     return good;
 }
 
-/* The rows of a table {data, ...}: its data is put on the stack, and stays there. */
-static bool read_fields(lua_State *L, int index, pkv_tensor *tensor, uint64_t *offset, uint64_t *wanted) {
-    uint64_t dtype = (uint64_t)tensor->dtype;
+/* The rows of a table {data, ...} or {address =, bytes =, ...}: its data is put on the stack, and stays there. */
+static bool read_fields(lua_State *L, int index, pkv_tensor *tensor, uint64_t *offset, uint64_t *wanted, pkvlua_array *memory) {
+    uint64_t dtype = (uint64_t)tensor->dtype, address = 0;
+    if (!field_number(L, index, "address", &address) || !field_number(L, index, "bytes", &memory->count)) return false;
+    memory->data = (void *)(uintptr_t)address;
     if (!field_number(L, index, "offset", offset) || !field_number(L, index, "num_tokens", wanted) ||
         !field_number(L, index, "token_stride", &tensor->token_stride) ||
         !field_number(L, index, "head_stride", &tensor->head_stride) || !field_number(L, index, "dtype", &dtype))
@@ -287,20 +289,22 @@ bool pkvlua_to_tensor(lua_State *L, int index, const pkvlua_handle *handle, uint
     if (group >= handle->num_groups)
         return pkvlua_fail(L, handle->value == 0 ? PKV_ERR_HANDLE : PKV_ERR_INVALID, "group is %I, of a pool with %d groups",
                            (LUAI_UACINT)group, (int)handle->num_groups);
-    if (handle->on_device)
-        return pkvlua_fail(L, PKV_ERR_UNSUPPORTED, "%s: strings and buffers are in host memory, the pool is on a device", what);
     const pkvlua_group *const shape = &handle->groups[group];
     uint64_t offset = 0, wanted = UINT64_MAX;
     tensor->dtype = shape->dtype;
     int data = index;
+    pkvlua_array memory = {0};
     if (lua_istable(L, index)) {
-        if (!read_fields(L, index, tensor, &offset, &wanted)) return false;
+        if (!read_fields(L, index, tensor, &offset, &wanted, &memory)) return false;
         data = lua_gettop(L);
     }
+    const bool addressed = memory.data != NULL; /* what is there is the caller's word */
+    if (handle->on_device && !addressed)
+        return pkvlua_fail(L, PKV_ERR_UNSUPPORTED, "%s: strings and buffers are in host memory, the pool is on a device: {address =, bytes =}", what);
     if (written && lua_type(L, data) == LUA_TSTRING)
         return pkvlua_fail(L, PKV_ERR_INVALID, "%s: the call writes into it, so it has to be a buffer, not a string", what);
-    pkvlua_array memory = {0};
-    if (!pkvlua_to_packed(L, data, 1, what, &memory)) return false;
+    if (addressed && !lua_isnil(L, data)) return pkvlua_fail(L, PKV_ERR_INVALID, "%s: has an address, and data besides", what);
+    if (!addressed && !pkvlua_to_packed(L, data, 1, what, &memory)) return false;
     if (shape->row_bytes[side] == 0) return pkvlua_fail(L, PKV_ERR_INVALID, "%s: group %I has none", what, (LUAI_UACINT)group);
     const uint64_t stored = pkv_dtype_bytes(shape->dtype), element = pkv_dtype_bytes(tensor->dtype);
     if ((stored == 0 || element == 0) && tensor->dtype != shape->dtype)

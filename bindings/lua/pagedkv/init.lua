@@ -44,6 +44,7 @@ local choices = {
         write_back = core.TIER_WRITE_BACK, write_through = core.TIER_WRITE_THROUGH, write_on_hits = core.TIER_WRITE_ON_HITS,
         demote = core.TIER_DEMOTE, read_only = core.TIER_READ_ONLY,
     },
+    device = {host = core.DEVICE_HOST, cuda = core.DEVICE_CUDA},
     predict = {sequential = core.PREDICT_SEQUENTIAL, full = core.PREDICT_FULL, hinted = core.PREDICT_HINTED},
 }
 
@@ -141,6 +142,23 @@ function Counter:reached(value, timeout)
     return sync -- valid as long as the counter is
 end
 
+--- As `sync` of a call on a pool on a device: in order on a stream of CUDA's, or after an event, given by their addresses. What is
+--- passed under a stream stays until the stream has done the work.
+function pagedkv.cuda_stream(address)
+    local sync = core.sync()
+    sync.kind, sync.handle_address = core.SYNC_CUDA_STREAM, address
+    return sync
+end
+
+function pagedkv.cuda_event(address)
+    local sync = core.sync()
+    sync.kind, sync.handle_address = core.SYNC_CUDA_EVENT, address
+    return sync
+end
+
+--- Fails, with the reason, where pools cannot be made on a device: "cuda" and its number.
+function pagedkv.device_available(device, index) core.device_available(choice("device", device), index or 0) end
+
 -- ---- pools ----------------------------------------------------------------------------------------------------------
 
 local function group(fields)
@@ -161,12 +179,15 @@ local pool_fields = {
 
 --- A pool: {page_tokens =, groups = {{num_pages =, num_layers =, num_kv_heads =, k_head_dim =, v_head_dim =, dtype = "f16" ...}},
 --- tiers = {{tier, policy = "write_back"}}, ...}, the fields of pkv_pool_options and pkv_group_options; those of a single group may
---- stand with the pool's.
+--- stand with the pool's. device = "cuda" puts pages into the memory of a GPU, device_index = its number, in_place = cuda_stream() of
+--- the kernels that use them; rows are there, too: {address =, bytes =}.
 function pagedkv.pool(fields)
     local options, single, kept = core.pool_options(), {}, {}
     for name, value in pairs(fields) do
         if pool_fields[name] then
             options[name] = choices[name] and choice(name, value) or value
+        elseif name == "in_place" then
+            options:set_in_place(value)
         elseif name ~= "groups" and name ~= "tiers" then
             single[name] = value
         end
@@ -360,7 +381,8 @@ function Table:write(layer, position, k, v, options)
     local count = given.num_tokens
     if count == nil then
         local bytes, rows = token_bytes(self, group_index, 0), type(k) == "table" and k[1] or k
-        count = bytes > 0 and rows and #rows // bytes or 0
+        local room = type(rows) == "table" and rows.bytes or rows and #rows or 0
+        count = bytes > 0 and room // bytes or 0
     end
     core.table_write(self, group_index, layer, position, count, k, v, given.sync)
 end
@@ -638,7 +660,8 @@ end
 
 local Node, Offer = core.class("Node"), core.class("Offer")
 
---- A node: {cluster_key =, listen =, tiers = {...}, pools = {...}, provider = ..., ...}, the fields of pkv_node_options.
+--- A node: {cluster_key =, listen =, tiers = {...}, pools = {...}, promote = true, copy = true, provider = ..., ...}, the fields of
+--- pkv_node_options.
 function pagedkv.node(fields)
     local special = {
         tiers = function(native, value)
@@ -649,13 +672,16 @@ function pagedkv.node(fields)
         end,
         lease = function(native, value) native.lease_ns = math.max(1, nanoseconds(value)) end,
         timeout = function(native, value) native.timeout_ns = math.max(1, nanoseconds(value)) end,
+        promote = function() end, copy = function() end, flags = function() end,
     }
     for _, name in ipairs({
         "cluster_key", "name", "listen", "provider", "fabric_host", "directory", "advertise", "directory_prefix", "identity",
     }) do
         special[name] = function(native, value) native["set_" .. name](native, value) end
     end
-    local node = core.node_open(fill(core.node_options(), fields, "node", special))
+    local options = fill(core.node_options(), fields, "node", special)
+    options.flags = flags(fields, {promote = core.NODE_PROMOTE, copy = core.NODE_COPY})
+    local node = core.node_open(options)
     core.keep(node, {fields.tiers, fields.pools})
     return node
 end

@@ -60,7 +60,8 @@ class Node(Owned):
     """What this process shares with others. May be used from any thread.
 
     cluster_key: 32 random bytes, a secret of all nodes. listen: "host:port" of the control connection (port 0: any); None serves
-    nothing. tiers: what is served. pools: whose geometry others have to have. Other keywords are the fields of pkv_node_options
+    nothing. tiers: what is served. pools: whose geometry others have to have. promote: images that are read from a slower tier are
+    copied to the first. copy: images are copied for readers; otherwise host tiers' memory is opened to them. Other keywords are the fields of pkv_node_options
     (name, provider, fabric_host, export_bytes ...). Page bytes are not encrypted on the wire: see node.h.
     """
 
@@ -74,6 +75,8 @@ class Node(Owned):
         identity: Union[str, Bytes] = b"",
         lease: Optional[float] = None,
         timeout: Optional[float] = None,
+        promote: bool = False,
+        copy: bool = False,
         **fields: Any,
     ) -> None:
         options = _core.node_options()
@@ -93,6 +96,7 @@ class Node(Owned):
             options.lease_ns = max(1, nanoseconds(lease))
         if timeout is not None:
             options.timeout_ns = max(1, nanoseconds(timeout))
+        options.flags = (_core.NODE_PROMOTE if promote else 0) | (_core.NODE_COPY if copy else 0)
         fill(options, fields, "Node")
         _core.node_open(options, self)
         self._keep([list(tiers), list(pools)])

@@ -137,6 +137,7 @@ mod arrays;
 mod batch;
 #[rustfmt::skip]
 mod codes;
+mod device;
 mod error;
 mod guard;
 mod handle;
@@ -158,6 +159,7 @@ mod when;
 pub use arrays::{Array, Place};
 pub use batch::{Batch, BatchOptions, GroupArrays, Step};
 pub use codes::*;
+pub use device::{Device, InPlace};
 pub use error::{Error, Failed, Outcome, Result};
 pub use handover::{Offer, OfferOptions, Pull, PullOptions};
 pub use node::{Node, NodeOptions};

@@ -60,6 +60,9 @@ pub struct NodeOptions<'a> {
     /// An image that a reader takes from a slower one of `tiers` is copied to the first, whatever it evicts there: a storage
     /// node's host memory then holds what is asked for. Copies are made in the background and belong to no namespace
     pub promote: bool,
+    /// Images are copied for readers, into `export_bytes` of memory. Without it the memory of host tiers is opened to them as it is:
+    /// readers, who have the cluster key, can read all that lies there, and do so without a copy and another message
+    pub copy: bool,
 }
 
 impl fmt::Debug for NodeOptions<'_> {
@@ -126,7 +129,8 @@ impl Node {
         raw.directory_peers = options.directory_peers;
         raw.heartbeat_ns = nanoseconds(options.heartbeat);
         raw.entry_ttl_ns = nanoseconds(options.entry_ttl);
-        raw.flags = if options.promote { sys::PKV_NODE_PROMOTE } else { 0 };
+        raw.flags |= if options.promote { sys::PKV_NODE_PROMOTE } else { 0 };
+        raw.flags |= if options.copy { sys::PKV_NODE_COPY } else { 0 };
         Ok(Self { handle: Handle::made(|out| unsafe { sys::pkv_node_open(&raw, out) })? })
     }
 

@@ -133,6 +133,15 @@ unsafe impl Send for RowsMut<'_> {}
 unsafe impl Sync for RowsMut<'_> {}
 
 impl<'a> Rows<'a> {
+    /// Rows in memory that no slice describes: that of a device.
+    ///
+    /// # Safety
+    /// So many bytes at `address` must be there for `'a`, and, in the memory of a device, until work that calls have put into streams
+    /// is done; nobody may write them meanwhile.
+    pub unsafe fn at(dtype: DType, address: *const c_void, bytes: usize) -> Self {
+        Self { inner: Strided::new(address as *mut c_void, bytes, dtype), borrowed: PhantomData }
+    }
+
     /// Rows of a type of elements.
     pub fn of<T: Element>(elements: &'a [T]) -> Self {
         let inner = Strided::new(elements.as_ptr() as *mut c_void, size_of_val(elements), T::DTYPE);
@@ -163,6 +172,14 @@ impl<'a> Rows<'a> {
 }
 
 impl<'a> RowsMut<'a> {
+    /// Rows in memory that no slice describes: that of a device.
+    ///
+    /// # Safety
+    /// As [`Rows::at`], and nobody may read them meanwhile either.
+    pub unsafe fn at(dtype: DType, address: *mut c_void, bytes: usize) -> Self {
+        Self { inner: Strided::new(address, bytes, dtype), borrowed: PhantomData }
+    }
+
     /// Rows of a type of elements.
     pub fn of<T: Element>(elements: &'a mut [T]) -> Self {
         let inner = Strided::new(elements.as_mut_ptr() as *mut c_void, size_of_val(elements), T::DTYPE);

@@ -31,10 +31,12 @@ impl<'a> When<'a> {
         Self { raw, borrowed: PhantomData }
     }
 
-    /// In order on a CUDA stream; for pools on a CUDA device.
+    /// In order on a CUDA stream; for pools on a CUDA device. The call puts its work into the stream and returns.
     ///
     /// # Safety
-    /// `stream` must be a stream of the CUDA runtime or driver that lives until the call returns.
+    /// `stream` must be a stream of the CUDA runtime or driver that lives until what calls put into it is committed, or its pages were
+    /// given back. Rows, slots and ids of pages that are passed with it must stay, and rows not be changed, until the stream has done
+    /// the work.
     pub unsafe fn cuda_stream(stream: *mut c_void) -> When<'static> {
         let mut raw = sys::PKV_SYNC_INIT;
         raw.kind = sys::PKV_SYNC_CUDA_STREAM;

@@ -12,9 +12,9 @@ fn options<'a>() -> NodeOptions<'a> {
 }
 
 /// None where the plug-in is missing.
-fn listening(tier: &Tier) -> Option<Node> {
-    let options =
-        NodeOptions { listen: Some("127.0.0.1:0".into()), tiers: vec![tier], name: Some("server".into()), ..options() };
+fn listening(tier: &Tier, copy: bool) -> Option<Node> {
+    let (listen, name) = (Some("127.0.0.1:0".into()), Some("server".into()));
+    let options = NodeOptions { listen, tiers: vec![tier], name, copy, ..options() };
     match Node::open(&options) {
         Err(error) if error.status() == Status::Unsupported => {
             println!("SKIP  no nodes: {}", error);
@@ -26,9 +26,18 @@ fn listening(tier: &Tier) -> Option<Node> {
 
 #[test]
 fn a_node_reads_what_another_one_has() {
+    reads_from(false);
+}
+
+#[test]
+fn a_node_reads_copies_of_what_another_one_has() {
+    reads_from(true);
+}
+
+fn reads_from(copy: bool) {
     let prompt = tokens(1, 32);
     let tier = host_tier(1 << 20);
-    let server = match listening(&tier) {
+    let server = match listening(&tier, copy) {
         Some(server) => server,
         None => return,
     };
@@ -53,7 +62,9 @@ fn a_node_reads_what_another_one_has() {
     verify(&mut table, &prompt, 32);
     let stats = node.stats().unwrap();
     assert_eq!((&stats.provider[..3], stats.connected_peers), ("tcp", 1));
-    assert!(server.stats().unwrap().bytes_served > 0);
+    assert!(stats.bytes_read > 0);
+    // Those that are copied for it count as served.
+    assert_eq!(server.stats().unwrap().bytes_served > 0, copy);
     let text = Prometheus::new().node("reader", &node).node("server", &server).render().unwrap();
     assert!(text.contains("node=\"reader\"") && text.contains("node=\"server\""), "{}", text);
     node.disconnect(&address).unwrap();
@@ -64,7 +75,7 @@ fn a_node_reads_what_another_one_has() {
 #[test]
 fn nodes_of_another_cluster_are_refused() {
     let tier = host_tier(1 << 20);
-    let server = match listening(&tier) {
+    let server = match listening(&tier, false) {
         Some(server) => server,
         None => return,
     };
@@ -84,7 +95,7 @@ fn keys_that_are_too_short_are_refused_and_not_shown() {
 #[test]
 fn a_sequence_is_handed_over() {
     let tier = host_tier(1 << 20);
-    let server = match listening(&tier) {
+    let server = match listening(&tier, false) {
         Some(server) => server,
         None => return,
     };

@@ -22,13 +22,17 @@ final class Tests {
     private static final int ROW = 2 * 4 * 4; // two heads of four floats
     private static int failed;
 
-    private interface Body {
+    interface Body {
         void run() throws Exception;
     }
 
     private Tests() {}
 
-    private static void test(String name, Body body) {
+    static int failures() {
+        return failed;
+    }
+
+    static void test(String name, Body body) {
         try {
             body.run();
             System.out.println("PASS " + name);
@@ -39,13 +43,13 @@ final class Tests {
         }
     }
 
-    private static void check(boolean good, String what) {
+    static void check(boolean good, String what) {
         if (!good) {
             throw new AssertionError(what);
         }
     }
 
-    private static PagedKvException fails(Status status, Body body) throws Exception {
+    static PagedKvException fails(Status status, Body body) throws Exception {
         try {
             body.run();
         } catch (PagedKvException e) {
@@ -55,7 +59,7 @@ final class Tests {
         throw new AssertionError("no " + status);
     }
 
-    private static <T extends Throwable> T throwing(Class<T> type, Body body) throws Exception {
+    static <T extends Throwable> T throwing(Class<T> type, Body body) throws Exception {
         try {
             body.run();
         } catch (Throwable e) {
@@ -696,6 +700,10 @@ final class Tests {
         test("exports", Tests::exports);
         test("prefetch sessions and the caller's arrays", Tests::sessions);
         test("nodes", Tests::nodes);
+        test("a sequence is handed over", HandOverTests::whole);
+        test("a sequence is handed over layer by layer", HandOverTests::layerByLayer);
+        test("hand-overs that are refused leave nothing", HandOverTests::refused);
+        test("a device that is not there is said to be so", DeviceTests::notThere);
         test("texts", Tests::texts);
         test("no memory is leaked", Tests::leaks);
         Reference.reachabilityFence(args);

@@ -19,6 +19,7 @@ use crate::error::{check, Error, Failed, Result};
 use crate::handle::Handle;
 use crate::rows::GroupShape;
 use crate::text::{address_mut, nanoseconds};
+use crate::when::When;
 use crate::{Page, PageInfo, PoolStats, Table};
 use pagedkv_sys as sys;
 use std::{sync::Arc, time::Duration};
@@ -138,6 +139,15 @@ impl Pool {
     /// pool without such memory is quiet at once.
     pub fn quiesce(&self, timeout: Duration) -> Result<()> {
         check(unsafe { sys::pkv_pool_quiesce(self.handle.raw(), nanoseconds(timeout)) })
+    }
+
+    /// On a device: orders a stream ([`When::cuda_stream`]) after the work that pages which calls have handed out may still be in, for
+    /// kernels of the caller's own in another stream than [`PoolOptions::in_place`], and before the launch of a graph. For another kind
+    /// of `when` the call waits for that work. A host pool has nothing to order.
+    ///
+    /// Fails with `Status::Capture` for a stream that is being captured; `Status::Io` when the device fails.
+    pub fn order(&self, when: When<'_>) -> Result<()> {
+        check(unsafe { sys::pkv_pool_order(self.handle.raw(), when.raw()) })
     }
 
     /// Number of layer groups.

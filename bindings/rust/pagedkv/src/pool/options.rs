@@ -2,6 +2,7 @@
 //! What a pool is made of.
 
 use crate::codes::{DType, HugePages, Layout, WritePolicy};
+use crate::device::{Device, InPlace};
 use crate::error::{invalid, Result};
 use crate::text::{address, count32, nanoseconds};
 use crate::{Strides, Tier};
@@ -280,6 +281,9 @@ pub struct PoolOptions<'a> {
     pub debug_equal_keys: bool,
     /// For tests of an integration: pages are filled with 0xFF when the pool is made and when they become free
     pub debug_poison: bool,
+    /// For tests of an integration with a device: pages that work under a stream may still use are given out like others, instead of
+    /// last, which shows that what uses them next is ordered after that work
+    pub debug_hot_pages: bool,
     /// Events kept for [`Pool::events`](crate::Pool::events), up to 2^24; 0 = none are recorded
     pub event_capacity: u32,
     /// Tiers in the order in which they are asked, the fastest first; up to 4. Every group needs memory then
@@ -292,6 +296,13 @@ pub struct PoolOptions<'a> {
     pub clean_pages: u64,
     /// Memory for images on their way; 0 = 32 MiB. At least 8 images
     pub staging_bytes: u64,
+    /// Where pages lie: `Memory::Pool` is allocated there, `Memory::Caller` are tensors there
+    pub device: Device,
+    /// On a device: the stream of the kernels that use pages in place; none: calls that hand out ids wait, if they have to, until what
+    /// they hand out is ready for everybody
+    pub in_place: Option<InPlace>,
+    /// Thread blocks that a transfer to or from tiers may take on the device, so that it leaves multiprocessors to others; 0 = no bound
+    pub transfer_blocks: u32,
 }
 
 impl PoolOptions<'_> {
@@ -308,12 +319,19 @@ impl PoolOptions<'_> {
         raw.seed = self.seed;
         raw.debug |= if self.debug_equal_keys { sys::PKV_DEBUG_EQUAL_KEYS } else { 0 };
         raw.debug |= if self.debug_poison { sys::PKV_DEBUG_POISON } else { 0 };
+        raw.debug |= if self.debug_hot_pages { sys::PKV_DEBUG_HOT_PAGES } else { 0 };
         raw.event_capacity = self.event_capacity;
         raw.tiers = if tiers.is_empty() { ptr::null() } else { tiers.as_ptr() };
         raw.num_tiers = count32(tiers.len(), "tiers")?;
         raw.flags = if self.keep_unstored { sys::PKV_POOL_KEEP_UNSTORED } else { 0 };
         raw.clean_pages = self.clean_pages;
         raw.staging_bytes = self.staging_bytes;
+        let (kind, index) = self.device.raw();
+        raw.device = kind;
+        raw.device_index = index;
+        let stream = self.in_place.as_ref().map(InPlace::raw);
+        raw.in_place = stream.as_ref().map_or(ptr::null(), |stream| stream);
+        raw.transfer_blocks = self.transfer_blocks;
         call(&raw)
     }
 }

@@ -9,6 +9,8 @@ import org.pagedkv.internal.node_options;
 public final class NodeOptions {
     /** Flag: an image that a reader takes from a slower tier is copied to the first one. */
     public static final int PROMOTE = 1;
+    /** Flag: images are copied for readers, in place of opening the memory of host tiers to them. */
+    public static final int COPY = 2;
 
     private final List<Tier> tiers = new ArrayList<>();
     private final List<Pool> pools = new ArrayList<>();
@@ -61,7 +63,7 @@ public final class NodeOptions {
         return this;
     }
 
-    /** {@link #PROMOTE}. */
+    /** {@link #PROMOTE}, {@link #COPY}. */
     public NodeOptions flags(int flags) {
         this.flags = flags;
         return this;

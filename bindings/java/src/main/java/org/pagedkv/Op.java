@@ -17,8 +17,15 @@ public final class Op extends NativeObject {
     public record Info(
             boolean ended, Status status, long numItems, long doneItems, long goodItems, boolean buffersFree, Status[] statuses) {}
 
+    private final Pool pool; // of a pull
+
     Op(long handle) {
+        this(handle, null);
+    }
+
+    Op(long handle, Pool pool) {
         super(handle, Core::op_close, null);
+        this.pool = pool;
     }
 
     /** State, without waiting. */
@@ -45,6 +52,19 @@ public final class Op extends NativeObject {
     public void await(long timeoutNanos) {
         Core.op_wait(handle(), timeoutNanos);
         Reference.reachabilityFence(this);
+    }
+
+    /**
+     * The sequence that {@link Node#pull} has brought, once.
+     *
+     * @throws PagedKvException {@link Status#BUSY} while it is under way; what it failed with; {@link Status#STATE} for an operation that
+     *     is no pull, or whose table was taken
+     */
+    public Table table() {
+        long[] table = new long[1];
+        Core.pull_table(handle(), table);
+        Reference.reachabilityFence(this);
+        return new Table(pool, table[0]);
     }
 
     /** Asks it to end early. */

@@ -80,6 +80,20 @@ public final class Pool extends NativeObject {
         Reference.reachabilityFence(this);
     }
 
+    /**
+     * On a device: orders a stream after the work that pages which calls have handed out may still be in.
+     *
+     * @param sync {@link Sync#cudaStream}; null, or another kind: the call waits for it
+     */
+    public void order(Sync sync) {
+        try (sync of = Sync.open(sync)) {
+            Core.pool_order(handle(), of);
+        } finally {
+            Sync.hold(sync);
+            Reference.reachabilityFence(this);
+        }
+    }
+
     /** Addresses and strides of a layer, valid as long as the pool or one of its tables is open. */
     public LayerLayout layout(int group, int layer) {
         try (layer_layout layout = new layer_layout()) {

@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.pagedkv.internal.group_options;
 import org.pagedkv.internal.pool_options;
+import org.pagedkv.internal.sync;
 import org.pagedkv.internal.tier_attachment;
 
 /** How a pool is made: pkv_pool_options (pool.h). */
@@ -25,6 +26,9 @@ public final class PoolOptions {
     private int flags;
     private long cleanPages;
     private long stagingBytes;
+    private Device device = Device.HOST;
+    private Sync inPlace;
+    private int transferBlocks;
 
     /** Tokens of a page. */
     public PoolOptions pageTokens(int pageTokens) {
@@ -80,6 +84,24 @@ public final class PoolOptions {
         return this;
     }
 
+    /** Where pages lie. */
+    public PoolOptions device(Device device) {
+        this.device = device;
+        return this;
+    }
+
+    /** On a device: {@link Sync#cudaStream} of the kernels that use pages in place. It has to exist as long as the pool and its tables. */
+    public PoolOptions inPlace(Sync inPlace) {
+        this.inPlace = inPlace;
+        return this;
+    }
+
+    /** Thread blocks that a transfer to or from tiers may take on the device; 0 = no bound. */
+    public PoolOptions transferBlocks(int transferBlocks) {
+        this.transferBlocks = transferBlocks;
+        return this;
+    }
+
     /** Adds a layer group. */
     public PoolOptions group(GroupOptions group) {
         groups.add(group);
@@ -123,7 +145,13 @@ public final class PoolOptions {
         to.setFlags(Bytes.unsigned(flags));
         to.setClean_pages(cleanPages);
         to.setStaging_bytes(stagingBytes);
+        to.setDevice(device.kind());
+        to.setDevice_index(device.index());
+        to.setTransfer_blocks(Bytes.unsigned(transferBlocks));
         try {
+            try (sync stream = Sync.open(inPlace)) {
+                to.set_in_place(stream);
+            }
             for (GroupOptions group : groups) {
                 try (group_options options = group.open(Bytes.unsigned(pageTokens))) {
                     to.add_group(options);

@@ -21,7 +21,7 @@ public final class Table extends ExclusiveObject {
         this(pool, create(pool));
     }
 
-    private Table(Pool pool, long handle) {
+    Table(Pool pool, long handle) {
         super(handle, table -> Core.table_destroy(table, null), null);
         this.pool = pool;
     }
