@@ -73,10 +73,6 @@ SUITE ?=
 suite := $(or $(SUITE),*)
 no_tests := tests/support/% tests/bench/% tests/static/% tests/gpu/%
 test_sources := $(filter-out $(no_tests),$(sort $(wildcard tests/$(suite)/*.c)))
-# libfabric does not know ThreadSanitizer, which takes its synchronisation for none: what loads it is not tested under it yet.
-ifeq ($(VARIANT),tsan)
-test_sources := $(filter-out tests/node/% tests/fabric/% tests/redis/% tests/telemetry/nodes.c,$(test_sources))
-endif
 test_programs := $(test_sources:tests/%.c=$(out)/tests/%)
 # Fuzz targets, tests/fuzz/<name>.cpp, use what is inside the library. Among the tests they run over what was found before.
 fuzz_names := $(filter-out replay,$(patsubst tests/fuzz/%.cpp,%,$(sort $(wildcard tests/fuzz/*.cpp))))

@@ -34,7 +34,7 @@ result() { # name, status, log
 tests() { # program: its results as those of other scripts
     (cd bindings/go && "$1" -test.v) > "$tmp/log" 2>&1
     local code=$?
-    sed -nE 's/^ *--- (PASS|FAIL|SKIP): (Test[A-Za-z]+).*/\1 \2/p' "$tmp/log"
+    sed -nE 's/^ *--- (PASS|FAIL|SKIP): (Test[A-Za-z0-9]+).*/\1 \2/p' "$tmp/log"
     if [ "$code" != 0 ] || ! grep -q '^--- PASS' "$tmp/log"; then
         result "the tests end well ($1)" 1 "$tmp/log"
     fi
@@ -61,6 +61,42 @@ cp bindings/go/examples/quickstart/main.go "$tmp/program/"
 (cd "$tmp/program" && "$go" mod init example.org/program && "$go" mod edit -require pagedkv.org/pagedkv@v0.0.0 \
     -replace pagedkv.org/pagedkv=../pagedkv && "$go" build -p 2 -o quickstart . && ./quickstart) > "$tmp/log" 2>&1
 result "a module of its own builds and runs with it" $? "$tmp/log"
+
+# The code in README.md, with what it takes from around it, and fewer pages.
+{
+    cat << 'END'
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"pagedkv.org/pagedkv"
+)
+
+func compute(layer uint32, first uint64) (k, v []uint16) {
+	return make([]uint16, 40*8*128), make([]uint16, 40*8*128)
+}
+
+func later(err error) error { return err }
+
+func run(tokens []int32, tenant []byte) error {
+END
+    sed -n '/^```go$/,/^```$/p' README.md | sed '/^```/d; s/NumPages: 4096/NumPages: 64/; s/8 << 30/8 << 20/'
+    cat << 'END'
+	fmt.Println(match.Tokens, "of", len(tokens))
+	return err
+}
+
+func main() {
+	if err := run(make([]int32, 40), []byte("tenant")); err != nil {
+		fmt.Println(err)
+	}
+}
+END
+} > "$tmp/program/main.go"
+(cd "$tmp/program" && "$go" build -p 2 -o readme . && ./readme) > "$tmp/log" 2>&1 && [ "$(cat "$tmp/log")" = "0 of 40" ]
+result "the code in README.md runs" $? "$tmp/log"
 
 if [ "${PKV_GO_RACE:-0}" = 1 ]; then
     (cd bindings/go && "$go" test -p 2 -race -c -o "$tmp/race.test" .) > "$tmp/log" 2>&1

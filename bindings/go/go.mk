@@ -14,7 +14,7 @@ binding_scripts += bindings/go/check.sh
 go_files := $(sort $(wildcard bindings/go/*.go bindings/go/*.c bindings/go/*.h)) bindings/go/go.mod
 go_installed := $(filter-out %_test.go,$(go_files)) bindings/go/README.md
 
-.PHONY: bindings-go install-bindings-go
+.PHONY: bindings-go install-bindings-go uninstall-bindings-go
 ifneq ($(go_missing),)
 bindings-go:
 	$(call binding_skip,go,missing: $(go_missing))
@@ -28,6 +28,9 @@ install-bindings-go:
 	$(INSTALL) -d '$(DESTDIR)$(PREFIX)/share/gocode/src/$(go_import)'
 	$(INSTALL) -m 644 $(go_installed) '$(DESTDIR)$(PREFIX)/share/gocode/src/$(go_import)/'
 endif
+
+uninstall-bindings-go:
+	$(call binding_remove,$(addprefix $(PREFIX)/share/gocode/src/$(go_import)/,$(notdir $(go_installed))),$(PREFIX)/share/gocode/src/$(go_import))
 
 # What `make install` makes of pkgconfig/, for the library in build/lib.
 $(go_out)/pkgconfig/pagedkv.pc: bindings/go/go.mk include/pagedkv/types.h

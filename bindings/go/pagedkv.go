@@ -65,6 +65,7 @@ type Sources struct {
 	Pools    map[string]*Pool
 	Tiers    map[string]*Tier
 	Sessions map[string]*Session
+	Nodes    map[string]*Node
 }
 
 // Prometheus gives statistics in Prometheus' text format.
@@ -72,8 +73,8 @@ func Prometheus(from Sources) (string, error) {
 	var a arena
 	defer a.free()
 	sources := C.pkvgo_prometheus_sources()
-	pools, tiers, sessions := []*C.pkv_pool{}, []*C.pkv_tier{}, []*C.pkv_prefetch{}
-	var names [3][]string
+	pools, tiers, sessions, nodes := []*C.pkv_pool{}, []*C.pkv_tier{}, []*C.pkv_prefetch{}, []*C.pkv_node{}
+	var names [4][]string
 	for name, pool := range from.Pools {
 		pools, names[0] = append(pools, pool.h), append(names[0], name)
 	}
@@ -83,6 +84,11 @@ func Prometheus(from Sources) (string, error) {
 	for name, session := range from.Sessions {
 		sessions, names[2] = append(sessions, session.h), append(names[2], name)
 	}
+	for name, node := range from.Nodes {
+		nodes, names[3] = append(nodes, node.h), append(names[3], name)
+	}
+	sources.nodes, sources.num_nodes = (**C.pkv_node)(copied(&a, nodes)), C.uint64_t(len(nodes))
+	sources.node_names = a.texts(names[3])
 	sources.pools, sources.num_pools = (**C.pkv_pool)(copied(&a, pools)), C.uint64_t(len(pools))
 	sources.tiers, sources.num_tiers = (**C.pkv_tier)(copied(&a, tiers)), C.uint64_t(len(tiers))
 	sources.sessions, sources.num_sessions = (**C.pkv_prefetch)(copied(&a, sessions)), C.uint64_t(len(sessions))

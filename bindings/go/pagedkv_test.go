@@ -98,7 +98,7 @@ func TestErrors(t *testing.T) {
 	wants(t, err, ErrIO, path)
 }
 
-func TestCloseAndUseAfter(t *testing.T) {
+func TestCaseQ04CloseTwiceAndUseAfter(t *testing.T) {
 	pool := poolOf(t)
 	table := filled(t, pool, 1, 20)
 	check(t, table.Close())
@@ -119,7 +119,7 @@ func TestCloseAndUseAfter(t *testing.T) {
 	wants(t, none.Write(0, 0, 0, 1, zeros(1), zeros(1), nil), ErrHandle)
 }
 
-func TestParentsFirst(t *testing.T) {
+func TestCaseQ05ParentsFirst(t *testing.T) {
 	pool := poolOf(t)
 	table := filled(t, pool, 1, 20)
 	fork := must(table.Fork(nil))
@@ -171,7 +171,7 @@ func TestCollected(t *testing.T) {
 }
 
 // The last use of a table, and of slices, is the call.
-func TestCollectorDuringCalls(t *testing.T) {
+func TestCaseQ01CollectorDuringCalls(t *testing.T) {
 	pool := poolOf(t)
 	stop, stopped := make(chan bool), make(chan bool)
 	go func() {
@@ -224,7 +224,7 @@ func TestSlicesAreMeasured(t *testing.T) {
 	wants(t, pool.CopyPages(0, []int32{0}, nil, nil), ErrInvalid)
 }
 
-func TestStrides(t *testing.T) {
+func TestCaseQ13Strides(t *testing.T) {
 	pool := poolOf(t)
 	table := must(pool.Table())
 	defer table.Close()
@@ -443,7 +443,7 @@ func TestOneGoroutineATable(t *testing.T) {
 	}
 }
 
-func TestClosedWhileInUse(t *testing.T) {
+func TestCaseQ23ClosedWhileInUse(t *testing.T) {
 	for i := 0; i < 30; i++ {
 		pool := poolOf(t)
 		var all sync.WaitGroup
@@ -594,6 +594,10 @@ func TestNodes(t *testing.T) {
 	}
 	if must(table.Restore(0, All, 10*time.Second)) != 3 {
 		t.Fatal("restored")
+	}
+	text := must(Prometheus(Sources{Tiers: map[string]*Tier{"store": store}, Nodes: map[string]*Node{"reader": taker}}))
+	if !strings.Contains(text, `node="reader"`) || !strings.Contains(text, `tier="store"`) {
+		t.Fatal(text)
 	}
 	_, err = taker.Address()
 	wants(t, err, ErrState)

@@ -80,6 +80,11 @@ type PrefetchOptions struct {
 	MaxSlices        uint64
 	MaxBytesInFlight uint64
 	LoadTimeout      time.Duration
+
+	// C memory in place of the session's own, for kernels that read the arrays of a view there: int32 [NumBuffers, MaxSlices] and
+	// [NumBuffers, MaxTables + 1]. It outlives the session.
+	Slices      uintptr
+	SliceIndptr uintptr
 }
 
 // Session loads what is in tiers before it is needed: prefetch.h. One goroutine at a time for a session and its tables.
@@ -103,6 +108,8 @@ func (p *Pool) Prefetch(o *PrefetchOptions) (*Session, error) {
 	c.max_bytes_in_flight, c.load_timeout_ns = C.uint64_t(o.MaxBytesInFlight), nanoseconds(o.LoadTimeout)
 	c.layers, c.num_layers = (*C.pkv_layer_ref)(copied(&a, o.Layers)), C.uint32_t(len(o.Layers))
 	c.staging_pages = (*C.uint64_t)(padded(&a, o.StagingPages, C.PKV_MAX_GROUPS))
+	// No Go pointers: written as the numbers they are.
+	*(*uintptr)(unsafe.Pointer(&c.slices)), *(*uintptr)(unsafe.Pointer(&c.slice_indptr)) = o.Slices, o.SliceIndptr
 	s := &Session{}
 	if err := p.call(func() C.pkv_status { return C.pkv_prefetch_open(p.h, &c, &s.h) }); err != nil {
 		return nil, err

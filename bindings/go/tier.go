@@ -19,9 +19,12 @@ func (t *Tier) opened() *Tier {
 }
 
 // HostTier is a tier of host memory.
-func HostTier(capacityBytes uint64) (*Tier, error) {
+func HostTier(capacityBytes uint64) (*Tier, error) { return HostTierIn(capacityBytes, 0) }
+
+// HostTierIn is the same, in huge pages: 0 = where the kernel gives them, 1 = never, 2 = reserved ones only.
+func HostTierIn(capacityBytes uint64, hugePages int32) (*Tier, error) {
 	c := C.pkvgo_host_tier_options()
-	c.capacity_bytes = C.uint64_t(capacityBytes)
+	c.capacity_bytes, c.huge_pages = C.uint64_t(capacityBytes), C.int32_t(hugePages)
 	t := &Tier{}
 	if err := call(func() C.pkv_status { return C.pkv_tier_open_host(&c, &t.h) }); err != nil {
 		return nil, err

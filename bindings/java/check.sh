@@ -39,6 +39,11 @@ grep -E '^(PASS|FAIL|SKIP) ' "$tmp/log"
 if [ "$code" != 0 ] || ! grep -q '^PASS ' "$tmp/log"; then
     result "the tests end well" 1 "$tmp/log"
 fi
+run -Xcheck:jni -ea -Xmx256m -cp "$jar:$tmp/tests" org.pagedkv.FirstCalls > "$tmp/first" 2>&1
+code=$?
+cat "$tmp/first" >> "$tmp/log"
+grep -E '^(PASS|FAIL|SKIP) ' "$tmp/first"
+[ "$code" = 0 ] || result "the first calls end well" 1 "$tmp/first"
 device=$build/tests/device/fake # a device of host memory, that takes symbols of the library
 if [ -e "$device/libpagedkv-cuda.so" ]; then
     PKV_FAKE_DEVICE=open PKV_PLUGIN_DIR=$device LD_PRELOAD=$build/lib/libpagedkv.so \
@@ -73,6 +78,35 @@ clean "$java" -XX:+UseSerialGC -Djava.io.tmpdir="$tmp/tmp" -p pagedkv.jar --add-
 result "the quickstart runs with the JAR as a module" $? "$tmp/log"
 [ -z "$(ls -A "$tmp/tmp")" ]
 result "what was taken out of the JAR is removed at the end" $? <(ls -lAR "$tmp/tmp")
+
+# The code in README.md, with what it takes from around it, and fewer pages.
+{
+    cat << 'END'
+import java.nio.ByteBuffer;
+import org.pagedkv.*;
+
+class Readme {
+    static class Model {
+        void compute(int layer, long first, ByteBuffer k, ByteBuffer v) {}
+    }
+
+    static void later(String detail) {
+        throw new AssertionError(detail);
+    }
+
+    public static void main(String[] args) {
+        int[] tokens = java.util.stream.IntStream.range(0, 40).toArray();
+        ByteBuffer k = ByteBuffer.allocateDirect(40 * 8 * 128 * 2), v = ByteBuffer.allocateDirect(40 * 8 * 128 * 2);
+        String tenant = "tenant";
+        Model model = new Model();
+END
+    sed -n '/^```java$/,/^```$/p' README.md | sed '/^```/d; s/numPages(4096)/numPages(64)/; s/8L << 30/8L << 20/'
+    echo '        System.out.println("the end"); } }'
+} > "$tmp/clean/Readme.java"
+clean "$javac" --release 17 -cp pagedkv.jar -d classes Readme.java > "$tmp/log" 2>&1 &&
+    clean "$java" -XX:+UseSerialGC -Djava.io.tmpdir="$tmp/tmp" -cp pagedkv.jar:classes Readme >> "$tmp/log" 2>&1 &&
+    [ "$(cat "$tmp/log")" = "the end" ]
+result "the code in README.md runs" $? "$tmp/log"
 
 # The native library from elsewhere.
 mkdir "$tmp/native" && cp "$build"/bindings/java/libpagedkv-java.so "$tmp/native/" && cp "$build"/lib/libpagedkv.so.0 "$tmp/native/"

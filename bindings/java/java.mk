@@ -24,7 +24,7 @@ java_lint := -Xlint:all,-static,-missing-explicit-ctor -Werror
 java_cflags = -std=c11 -O2 -fPIC -pthread -Wall -Wextra -Wno-unused-parameter -fno-strict-aliasing -fvisibility=hidden $(werror) \
     -Iinclude -Ibindings/swig -Ibindings/java/core -I$(java_home)/include -I$(java_home)/include/linux $(CPPFLAGS) $(CFLAGS)
 
-.PHONY: bindings-java install-bindings-java
+.PHONY: bindings-java install-bindings-java uninstall-bindings-java
 ifneq ($(java_missing),)
 bindings-java:
 	$(call binding_skip,java,missing: $(java_missing))
@@ -68,3 +68,6 @@ install-bindings-java: $(java_jar)
 	ln -sf $(notdir $(java_jar)) '$(DESTDIR)$(PREFIX)/share/java/pagedkv.jar'
 	$(INSTALL) -m 755 $(java_wrapper) '$(DESTDIR)$(LIBDIR)/jni/'
 endif
+
+uninstall-bindings-java:
+	$(call binding_remove,$(addprefix $(PREFIX)/share/java/,$(notdir $(java_jar)) pagedkv.jar) $(LIBDIR)/jni/$(notdir $(java_wrapper)),$(PREFIX)/share/java $(LIBDIR)/jni)

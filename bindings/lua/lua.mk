@@ -11,7 +11,7 @@ lua_asan_out := $(binding_out)/lua-asan
 has_lua := $(if $(binding_goals),$(shell $(PKG_CONFIG) --exists '$(LUA_PC)' && command -v $(LUA)))
 export PKV_LUA := $(LUA)
 
-.PHONY: bindings-lua install-bindings-lua
+.PHONY: bindings-lua install-bindings-lua uninstall-bindings-lua
 ifeq ($(binding_goals),)
 bindings-lua:
 else ifeq ($(have_swig),)
@@ -76,3 +76,6 @@ ifneq ($(has_lua),)
 	$(CC) $(lua_link) $(LDFLAGS) -o '$(DESTDIR)$(PREFIX)/lib/lua/5.4/pagedkv/core.so' $(lua_obj)/core_wrap.o \
 	  $(lua_sources:bindings/lua/%.c=$(lua_obj)/%.o) $(shared) -Wl,-rpath,'$(LIBDIR)'
 endif
+
+uninstall-bindings-lua:
+	$(call binding_remove,$(addprefix $(PREFIX)/share/lua/5.4/,$(patsubst bindings/lua/%,%,$(wildcard bindings/lua/pagedkv/*.lua))) $(PREFIX)/lib/lua/5.4/pagedkv/core.so,$(PREFIX)/share/lua/5.4/pagedkv $(PREFIX)/lib/lua/5.4/pagedkv)

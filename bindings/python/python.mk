@@ -9,7 +9,7 @@ python_out := $(binding_out)/python
 python := $(if $(binding_goals),$(shell PYTHON='$(PYTHON)' bindings/python/find.sh))
 export PKV_PYTHON := $(python)
 
-.PHONY: bindings-python install-bindings-python
+.PHONY: bindings-python install-bindings-python uninstall-bindings-python
 ifeq ($(binding_goals),)
 bindings-python:
 else ifeq ($(have_swig),)
@@ -73,4 +73,9 @@ install-bindings-python: bindings-python
 ifneq ($(python),)
 	PAGEDKV_RUNTIME_DIR='$(LIBDIR)' $(python) -m pip install --quiet --no-deps --no-build-isolation --upgrade \
 	  --target '$(DESTDIR)$(python_dir)' ./bindings/python
+endif
+
+uninstall-bindings-python:
+ifneq ($(python),)
+	$(if $(python_dir),$(call binding_remove,$(addprefix $(python_dir)/,pagedkv pagedkv-$(version).dist-info),$(python_dir)))
 endif

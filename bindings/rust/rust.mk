@@ -12,7 +12,7 @@ rust_build := BUILD='$(abspath $(out))' bindings/rust/build.sh
 ## bindings-rust: the Rust crates with their tests and the example, in build/bindings/rust
 ## check-bindings-rust: their tests, as packages too, and under valgrind
 ## install-bindings-rust: their sources, into PREFIX/share/cargo/registry
-.PHONY: bindings-rust check-bindings-rust install-bindings-rust
+.PHONY: bindings-rust check-bindings-rust install-bindings-rust uninstall-bindings-rust
 ifneq ($(have_cargo),)
 bindings-rust: lib
 	@echo "  CARGO bindings/rust"
@@ -25,3 +25,6 @@ bindings-rust install-bindings-rust:
 endif
 check-bindings-rust: bindings-rust $(out)/bin/quickstart $(conformance)
 	@$(run_tests) $(filter bindings/rust/%,$(binding_scripts))
+
+uninstall-bindings-rust:
+	$(call binding_remove,$(addprefix $(PREFIX)/share/cargo/registry/,pagedkv-$(version) pagedkv-sys-$(version)),$(PREFIX)/share/cargo/registry)

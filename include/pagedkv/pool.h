@@ -429,8 +429,8 @@ typedef struct pkv_clear_result {
 } pkv_clear_result;
 #define PKV_CLEAR_RESULT_INIT {sizeof(pkv_clear_result), 0, 0}
 
-/** Forgets all prefixes of a namespace, in the pool and in its tiers (images that other pools stored there included; live
- *  sequences whose blocks are still in a tier lose them). From then on none of them is found, and tables admitted before publish nothing
+/** Forgets all prefixes of a namespace, in the pool and in its tiers (images that other pools stored there included, those of
+ *  other nodes not: node.h; live sequences whose blocks are still in a tier lose them). From then on none of them is found, and tables admitted before publish nothing
  *  more there: call it when weights change in place.
  *  @param ns      NULL = the namespace whose parts are empty
  *  @param result  out, or NULL

@@ -17,6 +17,14 @@ Offer::Offer(std::shared_ptr<Pool> pool, std::shared_ptr<Op> op, std::shared_ptr
 
 Offer::~Offer() = default;
 
+Offer::Packing::~Packing() {
+    {
+        const std::lock_guard lock(offer_.mutex_);
+        --offer_.packing_;
+    }
+    offer_.let_go_.notify_all();
+}
+
 Offer::Held::~Held() {
     for (uint32_t group = 0; group < pool->num_groups(); ++group)
         if (!replaced[group].empty()) (void)pool->release(group, replaced[group], nullptr);
@@ -46,7 +54,7 @@ pkv_status Offer::take(const Table &table, const OfferTerms &terms) {
     max_pulls_ = terms.max_pulls;
     sequence_ = table.sequence();
     table_ = table.shared();
-    held_ = std::make_shared<Held>();
+    held_ = std::make_unique<Held>();
     held_->pool = pool_;
     const uint64_t ready = std::min(committed, num_tokens);
     for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
@@ -316,16 +324,14 @@ pkv_status Offer::pack(const node::Piece &piece, std::byte *out) const {
         return PKV_OK;
     }
     const uint64_t page_tokens = pool_->page_tokens();
-    std::shared_ptr<Held> held; // the offer may end meanwhile
     std::vector<pkv_page> pages;
-    {
-        const std::lock_guard lock(mutex_);
-        PKV_TRY(ended());
-        held = held_;
-        const auto &list = held->lists[piece.group];
-        pages.assign(list.begin() + static_cast<int64_t>(piece.first / page_tokens),
-                     list.begin() + static_cast<int64_t>((piece.first + piece.count - 1) / page_tokens + 1));
-    }
+    std::unique_lock lock(mutex_);
+    PKV_TRY(ended());
+    const auto &list = held_->lists[piece.group];
+    pages.assign(list.begin() + static_cast<int64_t>(piece.first / page_tokens),
+                 list.begin() + static_cast<int64_t>((piece.first + piece.count - 1) / page_tokens + 1));
+    const Packing packing(*this); // the offer may end meanwhile; its pages stay
+    lock.unlock();
     const Pool::BytesInUse in_use(*pool_);
     if (pool_->closed()) return fail(PKV_ERR_STATE, "the offer has ended: its pool was destroyed");
     read_rows(*pool_, {piece.group, piece.layer, piece.first_head, piece.heads, piece.first, piece.count}, pages, out);
@@ -334,17 +340,18 @@ pkv_status Offer::pack(const node::Piece &piece, std::byte *out) const {
 
 // ---- the end
 
+/// Once it returns, on any thread, the offer has no pages.
 void Offer::end(pkv_status status) {
-    std::shared_ptr<Held> held; // goes after the lock
     std::vector<Watcher> watchers;
     {
-        const std::lock_guard lock(mutex_);
-        if (status_ != PKV_ERR_BUSY) return;
+        std::unique_lock lock(mutex_);
+        if (status_ != PKV_ERR_BUSY) return let_go_.wait(lock, [this] { return held_ == nullptr; });
         status_ = status;
-        held = std::move(held_);
         watchers.swap(watchers_);
+        let_go_.wait(lock, [this] { return packing_ == 0; });
+        held_ = nullptr;
     }
-    held.reset();
+    let_go_.notify_all();
     counters_->open_offers.fetch_sub(1, std::memory_order_relaxed);
     if (status == PKV_ERR_TIMEOUT) counters_->expired_offers.fetch_add(1, std::memory_order_relaxed);
     pkv_status answer = PKV_OK;

@@ -18,6 +18,7 @@
 #include <pagedkv/node.h>
 
 #include <array>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -62,12 +63,23 @@ class Offer : public node::Offered, public std::enable_shared_from_this<Offer> {
     void end(pkv_status status) override;
 
   private:
-    /// Pages with a count that goes with the last owner.
+    /// Pages, each with a count that goes with this.
     struct Held {
         std::shared_ptr<Pool> pool;
         BlockLists lists;
         std::array<std::vector<pkv_page>, PKV_MAX_GROUPS> replaced;
         ~Held();
+    };
+    /// Its pages are being read; begun under the lock.
+    class Packing {
+      public:
+        explicit Packing(const Offer &offer) : offer_(offer) { ++offer.packing_; }
+        ~Packing();
+        Packing(const Packing &) = delete;
+        Packing &operator=(const Packing &) = delete;
+
+      private:
+        const Offer &offer_;
     };
     struct Watcher {
         uint64_t version;
@@ -102,7 +114,9 @@ class Offer : public node::Offered, public std::enable_shared_from_this<Offer> {
     node::OfferId id_{};
 
     mutable std::mutex mutex_; // guards what follows
-    std::shared_ptr<Held> held_;
+    mutable std::condition_variable let_go_; // packing_ or held_ has changed
+    mutable uint32_t packing_ = 0;
+    std::unique_ptr<Held> held_;
     node::Progress progress_;
     uint64_t compared_ = 0; // tokens of the table that are known to be those offered
     std::vector<Watcher> watchers_;

@@ -6,26 +6,30 @@
 #include <csignal>
 #include <cstring>
 #include <dlfcn.h>
-#include <iterator>
 
 namespace pkv::node {
 namespace {
 
-/// Loading libfabric lets its shm provider put handlers of its own on these signals: they are the host's.
+/// Libraries that libfabric brings along put handlers of their own on signals when they are loaded (libinfinipath, unless
+/// IPATH_NO_BACKTRACE is set: SIGINT, SIGILL, SIGABRT, SIGBUS, SIGSEGV, SIGTERM). They are the host's.
 class SignalsAsTheyWere {
   public:
     SignalsAsTheyWere() {
-        for (size_t i = 0; i < std::size(numbers); ++i) sigaction(numbers[i], nullptr, &actions_[i]);
+        for (int number = 1; number < end; ++number) sigaction(number, nullptr, &actions_[number]);
     }
     ~SignalsAsTheyWere() {
-        for (size_t i = 0; i < std::size(numbers); ++i) sigaction(numbers[i], &actions_[i], nullptr);
+        for (int number = 1; number < end; ++number) {
+            struct sigaction now {};
+            if (sigaction(number, nullptr, &now) == 0 && now.sa_sigaction != actions_[number].sa_sigaction)
+                sigaction(number, &actions_[number], nullptr);
+        }
     }
     SignalsAsTheyWere(const SignalsAsTheyWere &) = delete;
     SignalsAsTheyWere &operator=(const SignalsAsTheyWere &) = delete;
 
   private:
-    static constexpr int numbers[] = {SIGBUS, SIGSEGV, SIGTERM, SIGINT};
-    struct sigaction actions_[std::size(numbers)]{};
+    static constexpr int end = 32; // those after it are the program's own by convention
+    struct sigaction actions_[end]{};
 };
 
 } // namespace
@@ -73,6 +77,7 @@ pkv_status Fabric::open(const char *provider, const char *host, std::shared_ptr<
     PKV_TRY(fabric_plugin(table));
     pkv_fabric_domain *domain = nullptr;
     char why[256] = "";
+    const SignalsAsTheyWere scope; // the first time, providers in libraries of their own are loaded
     const pkv_status status = table->open(provider, host, &domain, why, sizeof why);
     if (status != PKV_OK) return fail(status, "fabric: %s", why);
     fabric.reset(new Fabric(*table, domain));

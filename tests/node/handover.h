@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tests of sequences that are handed over share: pools that are shards of one model, rows whose bytes are known from their
- * place in the model, offers and pulls. */
+/* What tests of sequences that are handed over share: pools that are shards of one model, rows whose bytes are known
+ * from their place in the model, offers and pulls. */
 #ifndef PKV_TESTS_HANDOVER_H
 #define PKV_TESTS_HANDOVER_H
 
@@ -56,7 +56,8 @@ static inline pkv_pool *shard_pool(const shard *s) {
 }
 
 /* One element of the model's KV; never 0xFFFF, which poison looks like. */
-static inline uint16_t model_element(uint32_t tag, uint32_t layer, uint32_t head, uint64_t token, int side, uint32_t index) {
+static inline uint16_t model_element(uint32_t tag, uint32_t layer, uint32_t head, uint64_t token, int side,
+                                     uint32_t index) {
     uint64_t mixed = tag;
     mixed = mixed * 4099 + layer;
     mixed = mixed * 4099 + head;
@@ -66,7 +67,8 @@ static inline uint16_t model_element(uint32_t tag, uint32_t layer, uint32_t head
     return (uint16_t)((mixed >> 40) % 65535);
 }
 
-static inline void model_rows(const shard *s, uint32_t layer, uint64_t position, uint64_t count, uint32_t tag, int side, uint16_t *rows) {
+static inline void model_rows(const shard *s, uint32_t layer, uint64_t position, uint64_t count, uint32_t tag, int side,
+                              uint16_t *rows) {
     for (uint64_t token = 0; token < count; ++token)
         for (uint32_t head = 0; head < s->heads; ++head)
             for (uint32_t i = 0; i < row_elements; ++i)
@@ -82,7 +84,8 @@ static inline pkv_tensor rows_tensor(void *data, uint64_t count) {
 }
 
 /* Puts the model's rows of tokens [position, position + count) into one layer of the shard's. */
-static inline void put_layer(pkv_table *table, const shard *s, uint32_t layer, uint64_t position, uint64_t count, uint32_t tag) {
+static inline void put_layer(pkv_table *table, const shard *s, uint32_t layer, uint64_t position, uint64_t count,
+                             uint32_t tag) {
     const size_t elements = (size_t)count * s->heads * row_elements;
     uint16_t *k = malloc(elements * 2 + 2), *v = malloc(elements * 2 + 2);
     model_rows(s, layer, position, count, tag, 0, k);
@@ -114,8 +117,9 @@ static inline void same_tokens(pkv_table *table, const shard *s, uint64_t positi
             model_rows(s, layer, position, count, tag, side, expected);
             for (size_t i = 0; i < elements; ++i)
                 if (got[side][i] != expected[i])
-                    fail_msg("%s of layer %u, token %zu, element %zu is %04x, not %04x (tag %u)", side == 0 ? "K" : "V", layer,
-                             position + i / (s->heads * row_elements), i % (s->heads * row_elements), got[side][i], expected[i], tag);
+                    fail_msg("%s of layer %u, token %zu, element %zu is %04x, not %04x (tag %u)", side == 0 ? "K" : "V",
+                             layer, position + i / (s->heads * row_elements), i % (s->heads * row_elements),
+                             got[side][i], expected[i], tag);
         }
     }
     free(expected);
@@ -209,9 +213,7 @@ static inline void pull_fails(pkv_op *op, pkv_status expected, const char *messa
 }
 
 /* Nothing of a pool is held by anybody. */
-static inline void all_released(pkv_pool *pool) {
-    soon(stats_of(pool).held_pages == 0 && stats_of(pool).tables == 0);
-}
+static inline void all_released(pkv_pool *pool) { soon(stats_of(pool).held_pages == 0 && stats_of(pool).tables == 0); }
 
 /* ---- two nodes of one process */
 
@@ -232,6 +234,61 @@ static inline bool open_nodes(nodes *n) { return open_nodes_with(n, node_options
 static inline void close_nodes(nodes *n) {
     assert_ok(pkv_node_close(n->puller));
     assert_ok(pkv_node_close(n->giver));
+}
+
+/* What many tests begin with: a sequence of the whole model, offered. */
+enum { given_tokens = 51 /* 12 blocks of 4, and 3 in the last one */, given_tag = 7 };
+
+typedef struct {
+    nodes at;
+    shard model;
+    pkv_pool *pool; /* the giver's */
+    pkv_table *table;
+    pkv_offer *offer;
+    ticket t;
+} given;
+
+static inline bool begin_with(given *g, const pkv_offer_options *options) {
+    memset(g, 0, sizeof *g);
+    if (!open_nodes(&g->at)) return false;
+    g->model = whole_model(64);
+    g->pool = shard_pool(&g->model);
+    g->table = computed(g->pool, &g->model, 1, given_tokens, given_tag);
+    g->offer = offer_of(g->at.giver, g->table, options);
+    g->t = ticket_of(g->offer);
+    return true;
+}
+static inline bool begin(given *g) { return begin_with(g, NULL); }
+
+static inline void end(given *g) {
+    if (g->offer != NULL) assert_ok(pkv_offer_close(g->offer));
+    if (g->table != NULL) end_table(g->table);
+    all_released(g->pool);
+    end_pool(g->pool);
+    close_nodes(&g->at);
+}
+
+static inline pkv_pull_options pull_options(uint32_t flags) {
+    pkv_pull_options options = PKV_PULL_OPTIONS_INIT;
+    options.flags = flags;
+    return options;
+}
+
+/* Offers, pulls, and ends the offer. */
+static inline pkv_table *hand_over(nodes *n, pkv_table *table, pkv_pool *to, const pkv_pull_options *options) {
+    pkv_offer *offer = offer_of(n->giver, table, NULL);
+    const ticket t = ticket_of(offer);
+    pkv_table *copy = pulled(begin_pull_of(n->puller, to, &t, 1, options, 0));
+    assert_ok(pkv_offer_close(offer));
+    return copy;
+}
+static inline void is_refused(nodes *n, pkv_table *table, pkv_pool *to, const pkv_pull_options *options,
+                              pkv_status status, const char *message) {
+    pkv_offer *offer = offer_of(n->giver, table, NULL);
+    const ticket t = ticket_of(offer);
+    pull_fails(begin_pull_of(n->puller, to, &t, 1, options, 0), status, message);
+    assert_ok(pkv_offer_close(offer));
+    all_released(to);
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sequences handed over between processes, with each provider of libfabric that is there; givers and pullers that are killed and
- * stopped in the middle: right bytes or a failure in time, and nothing is left behind. */
+/* Sequences handed over between processes, with each provider of libfabric that is there; givers and pullers that
+ * are killed and stopped in the middle: right bytes or a failure in time, and nothing is left behind. */
 #include "node/handover.h"
 
 #include <dirent.h>
@@ -254,7 +254,8 @@ static void case_N13_a_giver_is_killed_in_mid_pull(void **state) {
     }
 }
 
-/* Field case M01, here with reads: what arrives late must not land in memory that is used for something else by then. */
+/* Field case M01, here with reads: what arrives late must not land in memory that is used for something else by
+ * then. */
 static void case_M01_a_giver_that_was_stopped_spoils_no_other_pull(void **state) {
     (void)state;
     other stopped, good;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sequences handed over at random: shards, page sizes, chunks, several pulls at a time, and givers and pullers that change their
- * minds at any moment. What arrives is right in every byte; what does not arrive leaves nothing behind. */
+/* Sequences handed over at random: shards, page sizes, chunks, several pulls at a time, and givers and pullers that
+ * change their minds at any moment. What arrives is right in every byte; what does not arrive leaves nothing behind. */
 #include "node/handover.h"
 
 enum { most_tokens = 120, most_pulls = 4, pages = 200 };
 
 static shard random_shard(test_random *random, shard of) {
     shard s = of;
-    const uint32_t heads = 1 + (uint32_t)random_below(random, of.heads), layers = 1 + (uint32_t)random_below(random, of.layers);
+    const uint32_t heads = 1 + (uint32_t)random_below(random, of.heads),
+                   layers = 1 + (uint32_t)random_below(random, of.layers);
     s = with_heads(s, of.first_head + (uint32_t)random_below(random, of.heads - heads + 1), heads);
     s = with_layers(s, of.first_layer + (uint32_t)random_below(random, of.layers - layers + 1), layers);
     s.page_tokens = 1 + (uint32_t)random_below(random, 9);
@@ -23,7 +24,8 @@ typedef struct {
     bool cancelled;
 } puller;
 
-static void begin_one(puller *p, test_random *random, const shard *of, pkv_node *node, const ticket *t, pkv_token first, uint32_t tag) {
+static void begin_one(puller *p, test_random *random, const shard *of, pkv_node *node, const ticket *t, pkv_token first,
+                      uint32_t tag) {
     p->s = random_shard(random, *of);
     p->pool = shard_pool(&p->s);
     p->cancelled = false;
@@ -72,12 +74,14 @@ static void one_round(nodes *n, test_random *random, uint32_t tag, uint64_t *ask
     pkv_table *fork = NULL;
     bool went = false;
     for (uint64_t done = before; done < num_tokens && !went;) {
-        if (begun < wanted && random_below(random, 2) == 0) begin_one(&pulls[begun++], random, &model, n->puller, &t, first, tag);
+        if (begun < wanted && random_below(random, 2) == 0)
+            begin_one(&pulls[begun++], random, &model, n->puller, &t, first, tag);
         if (random_below(random, 4) == 0) {
             if (fork != NULL) end_table(fork);
             fork = fork_of(table); /* the last block is shared: it is copied when it is written */
         }
-        const uint64_t chunk = 1 + random_below(random, 20), chunk_end = done + chunk < num_tokens ? done + chunk : num_tokens;
+        const uint64_t chunk = 1 + random_below(random, 20),
+                       chunk_end = done + chunk < num_tokens ? done + chunk : num_tokens;
         assert_ok(pkv_table_reserve(table, chunk_end));
         for (uint32_t layer = 0; layer < model.layers; ++layer) {
             put_layer(table, &model, layer, done, chunk_end - done, tag);

@@ -240,6 +240,25 @@ static void the_tier_outlives_its_node_and_finds_nothing(void **state) {
     close_pair(&p);
 }
 
+static void clearing_a_pool_leaves_what_other_nodes_have(void **state) {
+    (void)state;
+    pair p;
+    if (!open_pair(&p)) skip();
+    pkv_pool *pool = pool_on_node(64, p.reader);
+    assert_ok(pkv_pool_clear(pool, NULL, NULL));
+    assert_ok(pkv_pool_clear_all(pool, NULL));
+    pkv_match match = PKV_MATCH_INIT;
+    pkv_table *table = admit_again(pool, 1, tokens, &match);
+    assert_int_equal(match.tokens, tokens);
+    end_table(table);
+    assert_ok(pkv_pool_clear_all(p.pool, NULL)); /* there, it ends for all */
+    table = admit_again(pool, 1, tokens, &match);
+    assert_int_equal(match.tokens, 0);
+    end_table(table);
+    end_pool(pool);
+    close_pair(&p);
+}
+
 static void options_are_checked(void **state) {
     (void)state;
     pkv_node *node = NULL;
@@ -268,6 +287,7 @@ int main(void) {
         cmocka_unit_test(another_geometry_is_refused),
         cmocka_unit_test(a_server_that_closes_in_mid_use_costs_hits_only),
         cmocka_unit_test(the_tier_outlives_its_node_and_finds_nothing),
+        cmocka_unit_test(clearing_a_pool_leaves_what_other_nodes_have),
         cmocka_unit_test(options_are_checked),
     };
     return run_with_providers(tests, sizeof tests / sizeof *tests);

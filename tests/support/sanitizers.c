@@ -6,11 +6,9 @@
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void) { return "leak:libfabric.so.1\n"; }
 #elif defined(__SANITIZE_THREAD__)
-/* Its atomic operations are not seen, so that what it orders by them looks like a race: between two of its own accesses, and
- * where it copies to and from our memory. And since its locking is not looked at either, an unlock by its destructor, which the
- * loader calls, has no lock before it. */
+/* Its thread sends memory that peers read one-sided, and knows no more of who wrote it than they do: what orders the two is a
+ * peer's word that it has read, which comes over another connection. And an unlock by its destructor, which the loader calls, has
+ * no lock before it that was seen. */
 const char *__tsan_default_suppressions(void);
-const char *__tsan_default_suppressions(void) {
-    return "called_from_lib:libfabric.so.1\nrace:libfabric.so.1\nmutex:_dl_call_fini\n";
-}
+const char *__tsan_default_suppressions(void) { return "race:libfabric.so.1\nmutex:_dl_call_fini\n"; }
 #endif

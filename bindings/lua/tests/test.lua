@@ -68,7 +68,7 @@ test("every status has its number", function()
     equal(count, 22)
 end)
 
-test("closing twice is harmless, the low layer says that it is closed", function()
+test("case_q04 closing twice is harmless, the low layer says that it is closed", function()
     local pool = make_pool()
     equal(pool:closed(), false)
     pool:close()
@@ -77,7 +77,7 @@ test("closing twice is harmless, the low layer says that it is closed", function
     fails(status.HANDLE, "", core.pool_destroy, pool)
 end)
 
-test("use after close", function()
+test("case_q04 use after close", function()
     local pool = make_pool()
     local sequence = filled(pool, {1, 2, 3})
     local batch = pool:batch({max_tables = 1, max_tokens = 1, max_blocks = 1})
@@ -91,7 +91,7 @@ test("use after close", function()
     fails(status.HANDLE, "", queue.drain, queue)
 end)
 
-test("objects are closed in any order", function()
+test("case_q05 objects are closed in any order", function()
     for turn = 0, 5 do
         local tier = pagedkv.host_tier({capacity_bytes = 1 << 20})
         local pool = make_pool({num_pages = 16, tiers = {{tier}}})
@@ -100,7 +100,7 @@ test("objects are closed in any order", function()
     end
 end)
 
-test("objects are collected in any order", function()
+test("case_q01 case_q05 objects are collected in any order", function()
     for _ = 1, 50 do
         local pool = make_pool()
         local sequence = filled(pool, {1, 2, 3})
@@ -215,7 +215,7 @@ test("rows: strings and buffers, in and out", function()
     fails(status.INVALID, "", sequence.write, sequence, 0, 0, 7, rows(8), {num_tokens = 8})
 end)
 
-test("rows: strides, offsets and other types", function()
+test("case_q13 rows: strides, offsets and other types", function()
     local pool <close> = make_pool()
     local sequence <close> = pool:table()
     sequence:admit(range(1, 4))

@@ -5,9 +5,12 @@ import gc
 import logging
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
+import threading
 import unittest
 from array import array
 
@@ -32,6 +35,32 @@ def in_process(program, timeout=60):
 
 
 POOL = "p.Pool(page_tokens=4, num_pages=8, num_layers=1, num_kv_heads=1, k_head_dim=4, v_head_dim=4, dtype='f32')"
+
+
+NATIVE_THREADS = """
+#include <pagedkv/pagedkv.h>
+#include <pthread.h>
+
+static void *make_a_pool(void *failed) {
+    pkv_group_options group = PKV_GROUP_OPTIONS_INIT;
+    pkv_pool_options options = PKV_POOL_OPTIONS_INIT;
+    pkv_pool *pool = NULL;
+    group.num_pages = 4, group.num_layers = 1, group.num_kv_heads = 1, group.k_head_dim = 4;
+    options.page_tokens = 4, options.num_groups = 1, options.groups = &group;
+    if (pkv_pool_create(&options, &pool) != PKV_OK || pkv_pool_destroy(pool) != PKV_OK) __atomic_add_fetch((int *)failed, 1, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+int threads(int count) {
+    int failed = 0;
+    for (int begun = 0; begun < count; begun += 8) {
+        pthread_t these[8];
+        for (int i = 0; i < 8; ++i) pthread_create(&these[i], NULL, make_a_pool, &failed);
+        for (int i = 0; i < 8; ++i) pthread_join(these[i], NULL);
+    }
+    return failed;
+}
+"""
 
 
 class Log(Case):
@@ -71,6 +100,52 @@ class Log(Case):
             pagedkv.set_log(None)
             sys.unraisablehook = hook
         self.assertEqual(set(unraisable), {ZeroDivisionError})
+
+    def test_case_q07_threads_that_python_has_not_made_bring_messages(self):
+        # A thousand of them, one message each: each is made known to the interpreter, and forgotten when it has left.
+        compiler = shutil.which(os.environ.get("CC", "cc").split()[-1])
+        top = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
+        build = os.path.abspath(os.environ.get("BUILD", "build"))
+        if compiler is None or not os.path.exists(os.path.join(build, "lib", "libpagedkv.so")):
+            self.skipTest("no compiler, or no library that is built")
+        with tempfile.TemporaryDirectory() as folder:
+            source, library = os.path.join(folder, "threads.c"), os.path.join(folder, "threads.so")
+            with open(source, "w") as file:
+                file.write(NATIVE_THREADS)
+            command = [compiler, "-std=gnu11", "-shared", "-fPIC", "-pthread", "-I" + os.path.join(top, "include"), source]
+            subprocess.run(command + ["-o", library, "-L" + os.path.join(build, "lib"), "-lpagedkv"], check=True)
+            out = in_process(
+                f"""
+                import ctypes, sys, threading
+                import pagedkv as p
+                got, ids = [], set()
+                def receive(level, message):
+                    got.append(message)
+                    ids.add(threading.get_native_id())
+                p.set_log(receive, p.LOG_INFO)
+                failed = ctypes.CDLL({library!r}).threads(1000)
+                p.set_log(None)
+                ids.discard(threading.main_thread().native_id)
+                print(failed, len(got), len(ids) > 1, len(sys._current_frames()), threading.active_count())
+                """
+            )
+        self.assertEqual(out, "0 1000 True 1 1\n")
+
+    def test_case_q23_a_function_is_taken_away_while_it_runs(self):
+        inside, go_on = threading.Event(), threading.Event()
+
+        def receive(level, message):
+            inside.set()
+            go_on.wait(30)
+
+        pagedkv.set_log(receive, pagedkv.LOG_INFO)
+        del receive
+        maker = self.in_thread(lambda: make_pool().close())
+        self.assertTrue(inside.wait(30))
+        pagedkv.set_log(None)
+        gc.collect()
+        go_on.set()
+        maker.finish()
 
     def test_what_is_no_function_is_refused(self):
         with self.assertRaises(TypeError):

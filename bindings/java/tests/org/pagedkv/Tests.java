@@ -108,6 +108,8 @@ final class Tests {
         check(e.detail().contains("page_tokens"), "the detail names the field: " + e.detail());
         check(e.getMessage().startsWith("INVALID: "), e.getMessage());
         check(e.code() == -1, "code");
+        e = fails(Status.INVALID, () -> Tier.host(1 << 20, 3));
+        check(e.detail().contains("huge_pages is 3"), e.detail());
         e = fails(Status.LIMIT, () -> new Pool(new PoolOptions().pageTokens(70000).group(group())));
         check(e.detail().contains("70000"), "the detail has the value: " + e.detail());
         for (Status status : Status.values()) {
@@ -546,6 +548,38 @@ final class Tests {
         }
     }
 
+    /* What a call was given is overwritten while the operation goes on. */
+    private static void arraysAfterCalls() throws Exception {
+        try (Tier tier = Tier.host(8 << 20);
+                Queue queue = new Queue();
+                Pool pool = new Pool(new PoolOptions().pageTokens(16).group(group()).tier(tier, TierPolicy.WRITE_THROUGH))) {
+            int[] held = pool.alloc(0, 32);
+            for (int i = 0; i < 32; ++i) {
+                ByteBuffer row = bytes(ROW);
+                row.putInt(0, i);
+                pool.write(0, 1, new long[] {held[i] * 16L}, Rows.of(row, DType.F32, 1), Rows.of(row, DType.F32, 1), null);
+            }
+            int[] fresh = pool.alloc(0, 32);
+            for (int[] pages : new int[][] {held, fresh}) {
+                int[] given = pages.clone();
+                byte[] keys = pool.imageKeys(0, Prompt.of(tokens(0, 32 * 16)));
+                OpOptions options = new OpOptions().queue(queue);
+                try (Op op = pages == held ? pool.store(0, keys, given, null, options) : pool.load(0, keys, given, null, options)) {
+                    Arrays.fill(given, -1);
+                    Arrays.fill(keys, (byte) 0);
+                    System.gc();
+                    check(queue.drain(1, PagedKv.ALL).get(0).status() == Status.OK, "ended");
+                    check(op.poll().goodItems() == 32, op.poll().toString());
+                }
+            }
+            for (int i = 0; i < 32; ++i) {
+                ByteBuffer row = bytes(ROW);
+                pool.gather(0, 1, fresh, i * 16L, 1, Rows.of(row, DType.F32, 1), null, null);
+                check(row.getInt(0) == i, "page " + i);
+            }
+        }
+    }
+
     // ---- batches, exports, nodes
 
     private static void batches() throws Exception {
@@ -659,6 +693,8 @@ final class Tests {
                 check(table.admit(Prompt.of(tokens(1, 49))).tokens() == 48, "found there");
                 check(table.restore(0, PagedKv.ALL, 10_000_000_000L) == 3, "read from there");
             }
+            String text = PagedKv.prometheus(Map.of(), Map.of("store", store), Map.of(), Map.of("reader", taker));
+            check(text.contains("node=\"reader\"") && text.contains("tier=\"store\""), text);
             check(taker.stats().provider().contains("tcp"), taker.stats().provider());
             fails(Status.STATE, taker::address);
             taker.disconnect(giver.address());
@@ -684,18 +720,18 @@ final class Tests {
 
     public static void main(String[] args) {
         test("failures are exceptions with status and detail", Tests::exceptions);
-        test("closing twice, use after close, parents first", Tests::ends);
-        test("what is not closed is closed some time later, and keeps what it needs", Tests::cleaner);
-        test("nothing is collected while a call uses it", Tests::collectedDuringCalls);
+        test("case_q04 case_q05 closing twice, use after close, parents first", Tests::ends);
+        test("case_q05 what is not closed is closed some time later, and keeps what it needs", Tests::cleaner);
+        test("case_q01 nothing is collected while a call uses it", Tests::collectedDuringCalls);
         test("buffers are measured, heap and read-only ones refused", Tests::buffers);
-        test("strides are honoured", Tests::strides);
+        test("case_q13 strides are honoured", Tests::strides);
         test("pools in the caller's buffers", Tests::callerMemory);
         test("aux bytes", Tests::auxBytes);
         test("numbers above 2^32 and 2^63", Tests::largeNumbers);
         test("16 threads on one pool", Tests::threads);
         test("one thread at a time for a table", Tests::exclusive);
-        test("a pool that is closed while others use it", Tests::closedWhileInUse);
-        test("a call that waits lets others run", Tests::waitsLetOthersRun);
+        test("case_q23 a pool that is closed while others use it", Tests::closedWhileInUse);
+        test("case_q10 a call that waits lets others run", Tests::waitsLetOthersRun);
         test("batches and their arrays", Tests::batches);
         test("exports", Tests::exports);
         test("prefetch sessions and the caller's arrays", Tests::sessions);
@@ -705,6 +741,7 @@ final class Tests {
         test("hand-overs that are refused leave nothing", HandOverTests::refused);
         test("a device that is not there is said to be so", DeviceTests::notThere);
         test("texts", Tests::texts);
+        test("case_q02 arrays are not used after a call", Tests::arraysAfterCalls);
         test("no memory is leaked", Tests::leaks);
         Reference.reachabilityFence(args);
         System.exit(failed == 0 ? 0 : 1);

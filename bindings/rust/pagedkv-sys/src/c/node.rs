@@ -17,6 +17,10 @@
 //! bytes that do not arrive in time or are not the image: each is a miss, and counted. No call waits longer
 //! than the times given here.
 //!
+//! Clearing a pool (`pkv_pool_clear`) reaches its own tiers, and with them what its node serves; what other
+//! nodes have stays, and is found again. When weights change in place, clear the pools of every node, or give
+//! what is computed from then on another namespace (`pkv_namespace.adapter_generation`, or another model).
+//!
 //! Nodes find each other through a directory, if they are given one: Redis or Valkey servers, each of which
 //! knows of a part of all images. A node that listens writes there where it is
 //! (`pkv_node_options.heartbeat_ns`) and which images its tiers have (entry_ttl_ns), as they come and go, and
@@ -428,7 +432,8 @@ extern "C" {
     /// * Returns `PKV_OK`; `PKV_ERR_INVALID`; `PKV_ERR_HANDLE`. Thread-safe. Since 0.1.
     pub fn pkv_offer_get_info(offer: *mut pkv_offer, info: *mut pkv_offer_info) -> pkv_status;
 
-    /// Withdraws the offer, unless it has ended, and closes its handle. Pulls under way fail.
+    /// Withdraws the offer, unless it has ended, and closes its handle. Pulls under way fail. When it returns the
+    /// offer holds no pages.
     ///
     /// * Returns `PKV_OK`; `PKV_ERR_HANDLE`
     ///

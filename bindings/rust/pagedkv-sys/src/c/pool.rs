@@ -686,8 +686,9 @@ extern "C" {
     pub fn pkv_pool_set_namespace_retention(pool: *mut pkv_pool, ns: *const pkv_namespace, retention: *const pkv_retention) -> pkv_status;
 
     /// Forgets all prefixes of a namespace, in the pool and in its tiers (images that other pools stored there
-    /// included; live sequences whose blocks are still in a tier lose them). From then on none of them is found,
-    /// and tables admitted before publish nothing more there: call it when weights change in place.
+    /// included, those of other nodes not: node.h; live sequences whose blocks are still in a tier lose them). From
+    /// then on none of them is found, and tables admitted before publish nothing more there: call it when weights
+    /// change in place.
     ///
     /// * `ns`: NULL = the namespace whose parts are empty
     /// * `result`: out, or NULL

@@ -37,15 +37,23 @@ public final class PagedKv {
 
     /** Statistics in Prometheus' text format; the keys become labels. */
     public static String prometheus(Map<String, Pool> pools, Map<String, Tier> tiers, Map<String, PrefetchSession> sessions) {
+        return prometheus(pools, tiers, sessions, Map.of());
+    }
+
+    /** The same, with nodes. */
+    public static String prometheus(Map<String, Pool> pools, Map<String, Tier> tiers, Map<String, PrefetchSession> sessions,
+            Map<String, Node> nodes) {
         try (prometheus_sources sources = new prometheus_sources()) {
             pools.forEach((name, pool) -> sources.add_pool(pool.handle(), Bytes.text(name)));
             tiers.forEach((name, tier) -> sources.add_tier(tier.handle(), Bytes.text(name)));
             sessions.forEach((name, session) -> sources.add_session(session.handle(), Bytes.text(name)));
+            nodes.forEach((name, node) -> sources.add_node(node.handle(), Bytes.text(name)));
             return Bytes.text((buffer, capacity, size) -> Core.stats_prometheus(sources, buffer, capacity, size));
         } finally {
             java.lang.ref.Reference.reachabilityFence(pools);
             java.lang.ref.Reference.reachabilityFence(tiers);
             java.lang.ref.Reference.reachabilityFence(sessions);
+            java.lang.ref.Reference.reachabilityFence(nodes);
         }
     }
 

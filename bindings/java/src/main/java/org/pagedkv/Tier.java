@@ -15,9 +15,15 @@ public final class Tier extends NativeObject {
 
     /** A tier of host memory. */
     public static Tier host(long capacityBytes) {
+        return host(capacityBytes, 0);
+    }
+
+    /** The same, in huge pages: 0 = where the kernel gives them, 1 = never, 2 = reserved ones only. */
+    public static Tier host(long capacityBytes, int hugePages) {
         long[] handle = new long[1];
         try (host_tier_options to = new host_tier_options()) {
             to.setCapacity_bytes(capacityBytes);
+            to.setHuge_pages(hugePages);
             Core.tier_open_host(to, handle);
         }
         return new Tier(handle[0]);
