@@ -32,7 +32,6 @@ files() { (cd "$tmp/dest" 2> /dev/null && find . ! -type d | sort); }
 mkdir "$tmp/dest" && touch "$tmp/dest/of-others"
 inner_make install install-bindings > "$tmp/log" 2>&1
 result "make install install-bindings" $? "$tmp/log"
-rm -rf bindings/python/build bindings/python/*.egg-info
 files > "$tmp/files"
 wants() { # language, what its build made, files (patterns)
     local language=$1 made=$2 pattern

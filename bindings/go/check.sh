@@ -16,7 +16,11 @@ go=${GO:-go}
 [ -z "${CC:-}" ] || export CC="${CC#ccache }" # the linker does not know what to make of the two
 export GOFLAGS=-mod=mod GOPROXY=off GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=1
 export PKV_TEST_DEVICE=$build/tests/device/fake # a device of host memory
-export PKG_CONFIG_PATH=$out/pkgconfig LD_LIBRARY_PATH=$build/lib GODEBUG=cgocheck=2
+export PKG_CONFIG_PATH=$out/pkgconfig LD_LIBRARY_PATH=$build/lib
+case $("$go" env GOVERSION) in # go.mk says more
+    go1.19* | go1.20*) export GODEBUG=cgocheck=2 ;;
+    *) export GOEXPERIMENT=cgocheck2 ;;
+esac
 tmp=$(mktemp -d) || exit 1
 trap 'chmod -R u+w "$tmp"; rm -rf "$tmp"' EXIT
 status=0

@@ -8,6 +8,8 @@ go_import := pagedkv.org/pagedkv
 go_env := GOFLAGS=-mod=mod GOPROXY=off GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=1 CC='$(filter-out ccache,$(CC))' PKG_CONFIG='$(PKG_CONFIG)' \
     PKG_CONFIG_PATH='$(abspath $(go_out))/pkgconfig'
 go_missing := $(if $(binding_goals),$(shell $(GO) version 2>/dev/null | grep -qE ' go1\.(19|[2-9][0-9])' || echo Go 1.19 or later \(golang-go\)))
+# The strictest checks of cgo are asked for at run time up to Go 1.20 (check.sh), and when the tests are built from 1.21 on.
+go_strict := $(if $(binding_goals),$(if $(shell $(GO) env GOVERSION 2>/dev/null | grep -E '^go1\.(19|20)'),,GOEXPERIMENT=cgocheck2))
 binding_languages += go
 binding_scripts += bindings/go/check.sh
 
@@ -40,7 +42,7 @@ $(go_out)/pkgconfig/pagedkv.pc: bindings/go/go.mk include/pagedkv/types.h
 
 $(go_out)/pagedkv.test: $(go_files) $(go_out)/pkgconfig/pagedkv.pc $(headers) $(shared)
 	@echo "  GO    $@"
-	$(Q)cd bindings/go && $(go_env) $(GO) test -p 2 -c -o '$(abspath $@)' .
+	$(Q)cd bindings/go && $(go_env) $(go_strict) $(GO) test -p 2 -c -o '$(abspath $@)' .
 
 $(go_out)/quickstart: bindings/go/examples/quickstart/main.go $(go_out)/pagedkv.test
 	@echo "  GO    $@"

@@ -53,7 +53,6 @@ if "$python" -c 'import setuptools, pip, wheel' 2> "$tmp/log"; then
                 bindings/conformance/cases.txt && ! find "$tmp/dest" -name 'libpagedkv*' | grep .
     } > "$tmp/log" 2>&1
     result "make install-bindings-python" $? "$tmp/log"
-    rm -rf bindings/python/build bindings/python/*.egg-info
 else
     skip "make install-bindings-python" "pip, setuptools or wheel is missing (python3-pip, python3-setuptools, python3-wheel)"
 fi

@@ -71,8 +71,9 @@ python_dir = $(or $(PYTHONDIR),$(shell PREFIX='$(if $(filter command line enviro
 
 install-bindings-python: bindings-python
 ifneq ($(python),)
-	PAGEDKV_RUNTIME_DIR='$(LIBDIR)' $(python) -m pip install --quiet --no-deps --no-build-isolation --upgrade \
-	  --target '$(DESTDIR)$(python_dir)' ./bindings/python
+	PAGEDKV_RUNTIME_DIR='$(LIBDIR)' flock '$(python_out)' sh -c '"$$@"; status=$$?; rm -rf bindings/python/build bindings/python/*.egg-info; \
+	  exit $$status' pip $(python) -m pip install --quiet --no-deps --no-build-isolation --upgrade \
+	  --target '$(DESTDIR)$(python_dir)' ./bindings/python # pip works among the sources: one at a time
 endif
 
 uninstall-bindings-python:

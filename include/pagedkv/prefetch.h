@@ -35,6 +35,10 @@
  *  Demand loads, those that somebody waits for, overtake all others. Completions never change a table: the calls of its
  *  owner do.
  *
+ *  On a device pool (device.h) loads go from their tier into memory of the host that the device reads, are verified there, and are
+ *  put into pages by the device. With a stream acquire and release return at once: what comes in the stream after an acquire
+ *  reads the view when its loads have ended, well or not, and a buffer is loaded anew once the stream has passed its release.
+ *
  *  Thread-safety: one thread at a time for a session and the tables that it is given; pkv_prefetch_get_stats() from any
  *  thread. A session has one thread of its own, which moves bytes and does nothing while nothing is under way.
  *
@@ -131,8 +135,9 @@ typedef struct pkv_prefetch_options {
     uint32_t reserved;       /**< 0 */
     uint64_t max_slices;     /**< entries of a view at most; 0 = four times the pages of the largest group, and 65536 at least */
     int32_t *slices;         /**< [num_buffers, max_slices], where views put their slice ids, for kernels that need memory of
-                                  the caller's; NULL: the session's own */
-    int32_t *slice_indptr;   /**< [num_buffers, max_tables + 1]; NULL: the session's own */
+                                  the caller's; NULL: the session's own. On a device: memory of the host, best pinned, and an
+                                  acquire waits until the device has done with what is there */
+    int32_t *slice_indptr;   /**< [num_buffers, max_tables + 1]; NULL: the session's own, as with slices */
     uint64_t max_bytes_in_flight; /**< of loads under way; 0 = 32 MiB. The pool's staging memory bounds them, too */
     uint64_t load_timeout_ns; /**< after so long a load has failed; 0 = 30 seconds */
 } pkv_prefetch_options;
@@ -241,7 +246,8 @@ typedef struct pkv_layer_view {
     uint64_t num_slices; /**< entries at slices */
     const int32_t *slices; /**< slice ids; -1: dropped by a window, or not to be had (see pkv_prefetch_step_end) */
     const int32_t *indptr; /**< [num_tables + 1]: table t has slices[indptr[t]] .. slices[indptr[t + 1] - 1] */
-    const uint64_t *first_block; /**< [num_tables]: the block of each table's first entry */
+    const uint64_t *first_block; /**< [num_tables]: the block of each table's first entry. On a device these three arrays are
+                                      memory of the host that kernels read, unless the caller gave others */
     pkv_layer_layout layout; /**< as pkv_pool_layout, with slice ids in place of pages: the K row of (slice, token offset,
                                   head) is at k_base + slice * k.page + offset * k.token + head * k.head. Scales of token
                                   and head: scale_page_stride from slice to slice. The same in every step */
@@ -251,14 +257,23 @@ typedef struct pkv_layer_view {
     {sizeof(pkv_layer_view), 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, PKV_LAYER_LAYOUT_INIT, 0}
 
 /** Gives the next range of a layer, and waits until its bytes are there.
+ *
+ *  On a device pool with a stream the stream waits instead, on a word in memory of the host: its later work finds the view and
+ *  the bytes ready, whether the loads went well or not; a load that failed has put -1 in its entry by then, and step_end gives the
+ *  status. The host must not read the view's entries before the stream has come so far. Where the device has no such waits the
+ *  call waits.
+ *
  *  @param index       place in the session's order: that of the last range acquired (if it was not the last one of its
  *                     layer), or a later one; layers that are passed over are not loaded
  *  @param timeout_ns  longest wait; UINT64_MAX = for ever. The session's load_timeout_ns ends loads in any case
- *  @param sync        reserved for device pools; NULL
+ *  @param sync        device pools: PKV_SYNC_CUDA_STREAM as above; another one, or NULL: the call waits for it, and for the
+ *                     view, which everybody may then read. Host pools: NULL
  *  @param view        out
  *  @return PKV_OK, also when bytes of a table could not be had: its entries are -1 then; PKV_ERR_TIMEOUT (nothing is
  *          acquired; a later call may succeed); PKV_ERR_STATE outside a step, for a layer that has passed, or while every
- *          buffer is acquired; PKV_ERR_INVALID; PKV_ERR_UNSUPPORTED; PKV_ERR_HANDLE; PKV_ERR_CLOSED
+ *          buffer is acquired; PKV_ERR_CAPTURE for a stream that is being captured: a graph would not repeat the loads;
+ *          PKV_ERR_INVALID; PKV_ERR_UNSUPPORTED for a sync on a host pool; PKV_ERR_IO when the device fails; PKV_ERR_HANDLE;
+ *          PKV_ERR_CLOSED
  *  Since 0.1. */
 PKV_API pkv_status pkv_prefetch_layer_acquire(pkv_prefetch *session, uint32_t index, uint64_t timeout_ns,
                                               const pkv_sync *sync, pkv_layer_view *view);
@@ -266,11 +281,11 @@ PKV_API pkv_status pkv_prefetch_layer_acquire(pkv_prefetch *session, uint32_t in
 /** Ends the use of the oldest acquired range, which has to be of this layer: its buffer is loaded anew.
  *  @param sync  work that still reads the view; NULL = none
  *  @return PKV_OK; PKV_ERR_STATE when the oldest acquired range is of another layer, or there is none; PKV_ERR_TIMEOUT (it is
- *          still acquired); PKV_ERR_HANDLE; PKV_ERR_CLOSED
+ *          still acquired); PKV_ERR_CAPTURE for a stream that is being captured; PKV_ERR_HANDLE; PKV_ERR_CLOSED
  *  Since 0.1. */
 PKV_API pkv_status pkv_prefetch_layer_release(pkv_prefetch *session, uint32_t index, const pkv_sync *sync);
 
-/** Ends a step. The session goes on to load the first layers of the next one, which it takes to be over the same tables.
+/** Ends a step; waits for its loads, as far as a stream of the device waits for them. The session goes on to load the first layers of the next one, which it takes to be over the same tables.
  *  @param statuses  out, one for each table of the step: PKV_OK; PKV_ERR_LOST when blocks are gone (the table says so from
  *                   now on, see table.h); PKV_ERR_TIMEOUT, PKV_ERR_IO, PKV_ERR_NO_MEMORY when they could not be loaded now; or
  *                   the status of step_begin. What was computed for a table with another status than PKV_OK has to be
@@ -302,7 +317,7 @@ typedef struct pkv_prefetch_stats {
     uint64_t prompts;
     uint64_t io_ns;     /**< union of the times in which at least one load was outstanding: from its hand-over to the tier until
                              its bytes were verified and in place */
-    uint64_t exposed_ns; /**< of it, time in which a caller waited */
+    uint64_t exposed_ns; /**< of it, time in which a caller waited, or the caller's stream on a device */
     uint64_t masked_ns; /**< of it, the rest */
     uint64_t other_wait_ns; /**< time in which a caller waited while no load was outstanding */
     uint64_t loads;     /**< loads begun */

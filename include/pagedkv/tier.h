@@ -33,7 +33,7 @@ typedef struct pkv_host_tier_options {
 } pkv_host_tier_options;
 #define PKV_HOST_TIER_OPTIONS_INIT {sizeof(pkv_host_tier_options), 0, PKV_HUGE_PAGES_AUTO, 0}
 
-/** Makes a tier of host memory. It evicts by retention: lowest priority first, then least recently used; pinned images
+/** Makes a tier of host memory. Below a device pool all of it is pinned, for as long as there is such a pool (device.h). It evicts by retention: lowest priority first, then least recently used; pinned images
  *  stay.
  *  @return PKV_OK; PKV_ERR_INVALID; PKV_ERR_NO_MEMORY
  *  Thread-safe. Since 0.1. */
@@ -239,7 +239,7 @@ PKV_API pkv_status pkv_pool_image_keys(pkv_pool *pool, uint32_t group, const pkv
  *  @param op       out: poll, wait, cancel, close. NULL only with a queue
  *  @return PKV_OK when it has begun; PKV_ERR_STATE for a pool without tiers or a page that nobody holds;
  *          PKV_ERR_BUSY when too many operations are under way (a later try may succeed); PKV_ERR_UNSUPPORTED for a group
- *          without memory; PKV_ERR_INVALID; PKV_ERR_NO_MEMORY; PKV_ERR_HANDLE
+ *          without memory; PKV_ERR_CAPTURE for a stream that is being captured; PKV_ERR_INVALID; PKV_ERR_NO_MEMORY; PKV_ERR_HANDLE
  *          Per item: PKV_OK when at least one tier has it; PKV_ERR_NO_SPACE; PKV_ERR_IO; PKV_ERR_TIMEOUT; PKV_ERR_CANCELLED
  *  Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_pool_store(pkv_pool *pool, uint32_t group, uint64_t num_pages, const pkv_tier_key *keys,
@@ -248,6 +248,7 @@ PKV_API pkv_status pkv_pool_store(pkv_pool *pool, uint32_t group, uint64_t num_p
 /** Loads images into pages that the caller holds, each from the first tier that has it. Nothing is published. A page whose
  *  item fails keeps its old bytes, or part of the image: take its content for undefined.
  *  @param pages  num_pages held pages of the group, which nobody else may use until the operation has ended
+ *  @param sync   work that still uses the pages; NULL = none
  *  @return as pkv_pool_store. Per item: PKV_OK; PKV_ERR_NOT_FOUND; PKV_ERR_IO; PKV_ERR_TIMEOUT; PKV_ERR_CANCELLED
  *  Thread-safe. Since 0.1. */
 PKV_API pkv_status pkv_pool_load(pkv_pool *pool, uint32_t group, uint64_t num_pages, const pkv_tier_key *keys,

@@ -4,7 +4,7 @@
 #include "capi/boundary.h"
 #include "capi/operations.h"
 #include "core/op.h"
-#include "core/sync.h"
+#include "device/turn.h"
 #include "pool/pool.h"
 
 #include <cinttypes>
@@ -90,8 +90,11 @@ pkv_status begin_move(pkv_pool *pool, uint32_t group, uint64_t num_pages, const 
     PKV_TRY(check_array(pages, num_pages, "pages"));
     if (call.pool->tiers() == nullptr) return fail(PKV_ERR_STATE, "the pool has no tiers");
     return begin_op(num_pages, options, op, [&](const std::shared_ptr<Op> &fresh, uint64_t timeout_ns) {
-        PKV_TRY(wait_sync(sync));
-        return begin(*call.pool, std::span(keys, num_pages), std::span(pages, num_pages), fresh, timeout_ns);
+        Turn turn;
+        Fences work;
+        PKV_TRY(turn.begin(call.pool->device(), sync));
+        PKV_TRY(turn.named(work));
+        return begin(*call.pool, std::span(keys, num_pages), std::span(pages, num_pages), fresh, timeout_ns, work);
     });
 }
 
@@ -126,8 +129,8 @@ pkv_status pkv_pool_store(pkv_pool *pool, uint32_t group, uint64_t num_pages, co
     return boundary([&] {
         return pkv::begin_move(
             pool, group, num_pages, keys, pages, sync, options, op,
-            [&](Pool &at, auto names, auto list, const std::shared_ptr<Op> &operation, uint64_t timeout) {
-                return at.begin_store(group, names, list, operation, timeout);
+            [&](Pool &at, auto names, auto list, const std::shared_ptr<Op> &operation, uint64_t timeout, const pkv::Fences &work) {
+                return at.begin_store(group, names, list, operation, timeout, work);
             });
     });
 }
@@ -136,8 +139,10 @@ pkv_status pkv_pool_load(pkv_pool *pool, uint32_t group, uint64_t num_pages, con
                          const pkv_page *pages, const pkv_sync *sync, const pkv_op_options *options, pkv_op **op) {
     return boundary([&] {
         return pkv::begin_move(pool, group, num_pages, keys, pages, sync, options, op,
-                               [&](Pool &at, auto names, auto list, const std::shared_ptr<Op> &operation,
-                                   uint64_t timeout) { return at.begin_load(group, names, list, operation, timeout); });
+                               [&](Pool &at, auto names, auto list, const std::shared_ptr<Op> &operation, uint64_t timeout,
+                                   const pkv::Fences &work) {
+                                   return at.begin_load(group, names, list, operation, timeout, work);
+                               });
     });
 }
 

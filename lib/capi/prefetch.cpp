@@ -2,7 +2,7 @@
 // prefetch.h: checks of handles and structs; the work is in prefetch/.
 #include "capi/boundary.h"
 #include "capi/operations.h"
-#include "core/sync.h"
+#include "device/turn.h"
 #include "prefetch/predictor.h"
 #include "prefetch/session.h"
 
@@ -19,6 +19,7 @@ using pkv::Pool;
 using pkv::read_struct;
 using pkv::Session;
 using pkv::Table;
+using pkv::Turn;
 using pkv::write_struct;
 
 namespace {
@@ -106,9 +107,12 @@ pkv_status pkv_prefetch_close(pkv_prefetch *session, const pkv_sync *sync) {
     return boundary([&] {
         Pin<Session> pin;
         PKV_TRY(pin.acquire(session));
-        PKV_TRY(pkv::wait_sync(sync));
+        Turn turn;
+        pkv::Fences work;
+        PKV_TRY(turn.begin(pin->device(), sync));
+        PKV_TRY(turn.named(work));
         PKV_TRY(pin.close());
-        pin->close();
+        pin->close(work);
         return PKV_OK;
     });
 }
@@ -202,10 +206,13 @@ pkv_status pkv_prefetch_layer_acquire(pkv_prefetch *session, uint32_t index, uin
         SessionCall call;
         PKV_TRY(call.acquire(session));
         PKV_TRY(check_out_struct(view, "view"));
-        if (sync != nullptr && sync->kind != PKV_SYNC_NONE)
+        Turn turn;
+        if (call->device() != nullptr)
+            PKV_TRY(turn.begin(call->device(), sync));
+        else if (sync != nullptr && sync->kind != PKV_SYNC_NONE)
             return fail(PKV_ERR_UNSUPPORTED, "sync: a view of a host pool is there when the call returns");
         pkv_layer_view value = PKV_LAYER_VIEW_INIT;
-        PKV_TRY(call->pipeline().acquire(index, pkv::deadline_after(timeout_ns), value));
+        PKV_TRY(call->pipeline().acquire(index, pkv::deadline_after(timeout_ns), turn, value));
         write_struct(view, value);
         return PKV_OK;
     });
@@ -216,8 +223,11 @@ pkv_status pkv_prefetch_layer_release(pkv_prefetch *session, uint32_t index, con
         SessionCall call;
         PKV_TRY(call.acquire(session));
         PKV_TRY(call->pipeline().check_release(index));
-        PKV_TRY(pkv::wait_sync(sync));
-        call->pipeline().release();
+        Turn turn;
+        pkv::Fences work;
+        PKV_TRY(turn.begin(call->device(), sync));
+        PKV_TRY(turn.named(work));
+        call->pipeline().release(work);
         return PKV_OK;
     });
 }

@@ -79,27 +79,49 @@ Device::Device(const pkv_device_table &table, pkv_device_context *context, int32
     : table_(table), context_(context), index_(index), order_(table, context) {}
 
 Device::~Device() {
-    for (void *stream : idle_streams_) table_.end_stream(context_, stream);
+    for (const Buried &item : buried_) {
+        (void)order_.wait(item.until);
+        table_.free_pinned(context_, item.memory);
+    }
+    for (const auto &streams : idle_streams_)
+        for (void *stream : streams) table_.end_stream(context_, stream);
     order_.end();
     table_.close(context_);
 }
 
-pkv_status Device::take_stream(void *&stream) {
+pkv_status Device::take_stream(bool empty, void *&stream) {
     const std::lock_guard lock(mutex_);
-    if (!idle_streams_.empty()) {
-        stream = idle_streams_.back();
-        idle_streams_.pop_back();
+    for (const bool kind : {empty, true}) {
+        if (idle_streams_[kind].empty()) continue;
+        stream = idle_streams_[kind].back();
+        idle_streams_[kind].pop_back();
         return PKV_OK;
     }
-    idle_streams_.reserve(num_streams_ + 1); // giving one back never fails
+    for (auto &streams : idle_streams_) streams.reserve(num_streams_ + 1); // giving one back never fails
     PKV_TRY(call("a stream", &pkv_device_table::make_stream, 0, &stream));
     ++num_streams_;
     return PKV_OK;
 }
 
-void Device::give_stream(void *stream) noexcept {
+void Device::give_stream(bool empty, void *stream) noexcept {
     const std::lock_guard lock(mutex_);
-    idle_streams_.push_back(stream);
+    idle_streams_[empty].push_back(stream);
+}
+
+void Device::bury(PinnedMemory &memory, const Fences &until) {
+    if (memory.data_ == nullptr) return;
+    const bool passed = order_.passed_by_now(until);
+    const std::lock_guard lock(mutex_);
+    std::erase_if(buried_, [this](const Buried &item) {
+        if (!order_.passed(item.until)) return false;
+        table_.free_pinned(context_, item.memory);
+        return true;
+    });
+    if (!passed) {
+        buried_.push_back({memory.data_, until});
+        memory.data_ = nullptr;
+    }
+    memory.reset();
 }
 
 pkv_status Device::kind_of(const void *address, int32_t &kind) const {
@@ -149,6 +171,37 @@ void PinnedMemory::reset() {
     bytes_ = 0;
     device_ = nullptr;
 }
+
+// ---- times ---------------------------------------------------------------------------------------------------------
+
+pkv_status StreamTimer::begin(const std::shared_ptr<Device> &device, void *stream) {
+    device_ = device;
+    runs_ = false;
+    for (pkv_device_event **event : {&from_, &to_})
+        if (*event == nullptr) PKV_TRY(device_->call("a timed event", &pkv_device_table::make_event, 1, event));
+    return device_->call("a timed event", &pkv_device_table::record, from_, stream);
+}
+
+pkv_status StreamTimer::end(void *stream) {
+    if (to_ == nullptr) return PKV_OK;
+    PKV_TRY(device_->call("a timed event", &pkv_device_table::record, to_, stream));
+    runs_ = true;
+    return PKV_OK;
+}
+
+bool StreamTimer::take(uint64_t &ns) {
+    char why[1];
+    if (!runs_ || device_->table_.query(device_->context_, to_, why, sizeof why) != PKV_OK) return false;
+    runs_ = false;
+    return device_->table_.elapsed_ns(device_->context_, from_, to_, &ns, why, sizeof why) == PKV_OK;
+}
+
+StreamTimer::~StreamTimer() {
+    for (pkv_device_event *event : {from_, to_})
+        if (event != nullptr) device_->table_.end_event(device_->context_, event);
+}
+
+// ---- pinned ranges -------------------------------------------------------------------------------------------------
 
 pkv_status PinnedRange::create(std::shared_ptr<Device> device, void *base, uint64_t bytes) {
     reset();

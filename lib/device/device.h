@@ -38,9 +38,13 @@ class Device : public std::enable_shared_from_this<Device> {
         return status == PKV_OK ? PKV_OK : fail(status, "%s: %s", what, why);
     }
 
-    /// A stream of the library's own, for one user at a time; what others have put into it comes first.
-    pkv_status take_stream(void *&stream);
-    void give_stream(void *stream) noexcept;
+    /// A stream of the library's own, for one user at a time. An empty one has nothing in it: it waits for no stream of a
+    /// caller's. In others comes first what earlier users have left in them.
+    pkv_status take_stream(bool empty, void *&stream);
+    void give_stream(bool empty, void *stream) noexcept;
+
+    /// Frees pinned memory, which is the caller's no more, once some work has passed.
+    void bury(class PinnedMemory &memory, const Fences &until);
 
     pkv_status kind_of(const void *address, int32_t &kind) const;
     /// PKV_ERR_INVALID for an address that kernels of the device cannot read; `what` names it.
@@ -48,6 +52,7 @@ class Device : public std::enable_shared_from_this<Device> {
 
   private:
     friend class DeviceMemory;
+    friend class StreamTimer;
     friend class PinnedMemory;
     friend class PinnedRange;
     const pkv_device_table &table_;
@@ -56,8 +61,13 @@ class Device : public std::enable_shared_from_this<Device> {
     pkv_device_facts facts_{};
     Order order_;
     std::mutex mutex_; // taken alone
-    std::vector<void *> idle_streams_;
+    std::vector<void *> idle_streams_[2]; // [1]: empty ones
     size_t num_streams_ = 0;
+    struct Buried {
+        void *memory;
+        Fences until;
+    };
+    std::vector<Buried> buried_; // pinned memory
     struct Pinned {
         void *base;
         uint64_t bytes;
@@ -99,9 +109,30 @@ class PinnedMemory {
     uint64_t bytes() const { return bytes_; }
 
   private:
+    friend class Device;
     std::shared_ptr<Device> device_;
     void *data_ = nullptr;
     uint64_t bytes_ = 0;
+};
+
+/// How long a stream takes from one point to another.
+class StreamTimer {
+  public:
+    StreamTimer() = default;
+    ~StreamTimer();
+    StreamTimer(const StreamTimer &) = delete;
+    StreamTimer &operator=(const StreamTimer &) = delete;
+
+    pkv_status begin(const std::shared_ptr<Device> &device, void *stream);
+    pkv_status end(void *stream);
+    /// Once, when the stream has passed both points.
+    bool take(uint64_t &ns);
+
+  private:
+    std::shared_ptr<Device> device_;
+    pkv_device_event *from_ = nullptr;
+    pkv_device_event *to_ = nullptr;
+    bool runs_ = false;
 };
 
 /// Memory that exists, pinned for as long as somebody wants it so.

@@ -96,11 +96,13 @@ pkv_status Order::number_of_identity(uint64_t identity, size_t &number) {
         if (streams_[i].last_use < streams_[waited].last_use) waited = i;
     }
     if (oldest == most_streams) {
-        // 64 streams with work of this library under way: the one used longest ago has to end first.
+        // 64 streams with work of this library under way: the one used longest ago has to end first. Others look meanwhile.
         const std::shared_ptr<Event> last = streams_[waited].open.back().event;
-        PKV_TRY(ask("a stream's work", table_.wait_event, context_, last->event));
-        look_at(waited);
-        oldest = waited;
+        mutex_.unlock();
+        const pkv_status status = ask("a stream's work", table_.wait_event, context_, last->event);
+        mutex_.lock();
+        PKV_TRY(status);
+        return number_of_identity(identity, number);
     }
     streams_[oldest] = Stream{};
     first_open_[oldest].store(nothing_open, std::memory_order_release);

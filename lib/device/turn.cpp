@@ -9,13 +9,13 @@ namespace pkv {
 Turn::~Turn() {
     if (device_ == nullptr || !own_) return;
     // A call that failed on its way: what it has put into the stream may still read the caller's memory.
-    if (worked_ && waits()) (void)device_->call("a stream", &pkv_device_table::wait_stream, stream_);
-    give_back();
+    if (used_ && waits()) (void)device_->call("a stream", &pkv_device_table::wait_stream, stream_);
+    give_back(waits());
 }
 
-void Turn::give_back() {
-    device_->give_stream(stream_);
-    own_ = worked_ = false;
+void Turn::give_back(bool empty) {
+    device_->give_stream(empty, stream_);
+    own_ = used_ = false;
     stream_ = nullptr;
 }
 
@@ -58,11 +58,12 @@ void Turn::begin_unasked(const std::shared_ptr<Device> &device, void *const *giv
 }
 
 pkv_status Turn::take_own() {
-    PKV_TRY(device_->take_stream(stream_));
+    PKV_TRY(device_->take_stream(waits(), stream_));
     own_ = true;
     if (kind_ == Kind::event) {
         Fences point;
         PKV_TRY(named(point));
+        used_ = true;
         PKV_TRY(device_->order().order(stream_, point));
     }
     return PKV_OK;
@@ -71,7 +72,7 @@ pkv_status Turn::take_own() {
 pkv_status Turn::stream(void *&stream) {
     if (kind_ != Kind::stream) {
         if (!own_) PKV_TRY(take_own());
-        worked_ = true;
+        used_ = true;
     } else {
         marked_ = false; // a point that was marked before stands before this work
     }
@@ -82,6 +83,7 @@ pkv_status Turn::stream(void *&stream) {
 pkv_status Turn::after(const Fences &fences) {
     if (captured_ || fences.none() || device_->order().passed(fences)) return PKV_OK;
     if (kind_ != Kind::stream && !own_) PKV_TRY(take_own());
+    used_ = true;
     return device_->order().order(stream_, fences);
 }
 
@@ -110,8 +112,8 @@ pkv_status Turn::finish() {
 
 pkv_status Turn::end() {
     if (device_ == nullptr || !own_) return PKV_OK;
-    const pkv_status status = worked_ && waits() ? finish() : PKV_OK;
-    give_back();
+    const pkv_status status = used_ && waits() ? finish() : PKV_OK;
+    give_back(waits());
     return status;
 }
 

@@ -54,12 +54,12 @@ class Turn {
     enum class Kind { host, now, stream, event, unasked };
     pkv_status begin(const std::shared_ptr<Device> &device, const pkv_sync *sync, bool may_be_captured);
     pkv_status take_own();
-    void give_back();
+    void give_back(bool empty);
 
     Kind kind_ = Kind::host;
     bool captured_ = false;
     bool own_ = false;    // stream_ is the library's
-    bool worked_ = false; // and work of this call may be in it
+    bool used_ = false;   // and something of this call's is in it
     bool marked_ = false; // named_ is known
     void *stream_ = nullptr;
     void *event_ = nullptr;

@@ -187,17 +187,21 @@ void ImageFormat::zero_rows(std::byte *image, uint32_t first) const {
                     std::memset(side + (head * page_tokens_ + first) * bytes, 0, (page_tokens_ - first) * bytes);
             side += uint64_t{page_tokens_} * heads_ * bytes;
         }
-        const uint64_t sum = checksum64({image + slice_offset(layer), slice_stride_});
-        std::memcpy(image + parts.sums + layer * sizeof sum, &sum, sizeof sum);
+        sum_slice(image, layer);
     }
     // Scales lie side by side, each in order of tokens and heads.
     for (uint64_t at = 0; side_scale_bytes_ != 0 && at < scale_bytes_; at += side_scale_bytes_)
         std::memset(image + parts.scales + at + first * heads_ * sizeof(float), 0, (page_tokens_ - first) * heads_ * sizeof(float));
 }
 
+void ImageFormat::sum_slice(std::byte *image, uint32_t layer) const {
+    const Parts parts(num_layers_, scale_bytes_, aux_bytes_, page_tokens_);
+    const uint64_t sum = checksum64({image + slice_offset(layer), slice_stride_});
+    std::memcpy(image + parts.sums + layer * sizeof sum, &sum, sizeof sum);
+}
+
 void ImageFormat::pack(PageMemory &memory, pkv_page page, const ImageName &name, std::byte *image) const {
     const Parts parts(num_layers_, scale_bytes_, aux_bytes_, page_tokens_);
-    std::memset(image + parts.end, 0, header_bytes_ - parts.end);
     for (uint32_t layer = 0; layer < num_layers_; ++layer) {
         const uint64_t sum = pack_slice(memory.layer(layer), page, layout_, image + slice_offset(layer), slice_stride_);
         std::memcpy(image + parts.sums + layer * sizeof sum, &sum, sizeof sum);
@@ -209,8 +213,31 @@ void ImageFormat::pack(PageMemory &memory, pkv_page page, const ImageName &name,
             std::memcpy(scales, side, side_scale_bytes_);
             scales += side_scale_bytes_;
         });
-    if (aux_bytes_ != 0) std::memcpy(image + parts.aux, memory.aux(page), aux_bytes_);
     if (name.rows < page_tokens_) zero_rows(image, name.rows);
+    write_header(memory, page, name, image);
+}
+
+float *ImageFormat::scales(std::byte *image, uint32_t layer) const {
+    if (scale_bytes_ == 0) return nullptr;
+    const Parts parts(num_layers_, scale_bytes_, aux_bytes_, page_tokens_);
+    return reinterpret_cast<float *>(image + parts.scales + layer * (scale_bytes_ / num_layers_));
+}
+
+void ImageFormat::finish(PageMemory &memory, pkv_page page, const ImageName &name, std::byte *image) const {
+    for (uint32_t layer = 0; layer < num_layers_; ++layer)
+        std::memset(slice(image, layer) + slice_bytes_, 0, slice_stride_ - slice_bytes_);
+    if (name.rows < page_tokens_)
+        zero_rows(image, name.rows);
+    else
+        for (uint32_t layer = 0; layer < num_layers_; ++layer) sum_slice(image, layer);
+    write_header(memory, page, name, image);
+}
+
+/// The header but for the sums and the scales, which are there already.
+void ImageFormat::write_header(PageMemory &memory, pkv_page page, const ImageName &name, std::byte *image) const {
+    const Parts parts(num_layers_, scale_bytes_, aux_bytes_, page_tokens_);
+    std::memset(image + parts.end, 0, header_bytes_ - parts.end);
+    if (aux_bytes_ != 0) std::memcpy(image + parts.aux, memory.aux(page), aux_bytes_);
     const bool named = name.tokens.size() == page_tokens_;
     if (named)
         std::memcpy(image + parts.tokens, name.tokens.data(), name.tokens.size_bytes());
@@ -288,8 +315,33 @@ bool ImageFormat::unpack(const std::byte *image, uint64_t bytes, const ImageName
             std::memcpy(side, scales, side_scale_bytes_);
             scales += side_scale_bytes_;
         });
-    if (aux_bytes_ != 0) std::memcpy(memory.aux(page), image + parts.aux, aux_bytes_);
+    unpack_aux(image, memory, page);
     return true;
+}
+
+bool ImageFormat::check(const std::byte *image, uint64_t bytes, const ImageName &name, int32_t &layout, const char **why) const {
+    if (const char *const wrong = bytes != image_bytes_ ? "size of the image" : check_header(image, name, layout)) {
+        *why = wrong;
+        return false;
+    }
+    const Parts parts(num_layers_, scale_bytes_, aux_bytes_, page_tokens_);
+    for (uint32_t layer = 0; layer < num_layers_; ++layer) {
+        uint64_t recorded;
+        std::memcpy(&recorded, image + parts.sums + layer * sizeof recorded, sizeof recorded);
+        if (recorded == checksum64({image + slice_offset(layer), slice_stride_})) continue;
+        *why = "checksum of a slice";
+        return false;
+    }
+    return true;
+}
+
+void ImageFormat::unpack_aux(const std::byte *image, PageMemory &memory, pkv_page page) const {
+    const Parts parts(num_layers_, scale_bytes_, aux_bytes_, page_tokens_);
+    if (aux_bytes_ != 0) std::memcpy(memory.aux(page), image + parts.aux, aux_bytes_);
+}
+
+bool ImageFormat::check_slice(const std::byte *slice, const ImageHead &head, uint32_t layer) const {
+    return checksum64({slice, slice_stride_}) == head.sums[layer];
 }
 
 bool ImageFormat::read_head(const std::byte *header, const ImageName &name, ImageHead &head, const char **why) const {

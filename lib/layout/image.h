@@ -77,8 +77,25 @@ class ImageFormat {
     bool unpack_layer(const std::byte *slice, const ImageHead &head, uint32_t layer, PageMemory &memory, uint32_t to_layer,
                       pkv_page page) const;
 
+    // The same in steps, for pages whose bytes only a device moves.
+    std::byte *slice(std::byte *image, uint32_t layer) const { return image + slice_offset(layer); }
+    /// Scales of token and head of one layer, K and then V; nullptr without.
+    float *scales(std::byte *image, uint32_t layer) const;
+    uint64_t scale_bytes() const { return scale_bytes_; } ///< of all layers, which lie behind each other
+    int32_t layout() const { return layout_; } ///< of the rows in images that pack() makes
+    /// Makes an image of slices and scales that are there already. Rows that name.rows leaves out are zeroed here.
+    void finish(PageMemory &memory, pkv_page page, const ImageName &name, std::byte *image) const;
+    /// Checks an image in full, without a page. `layout`: of its rows.
+    bool check(const std::byte *image, uint64_t bytes, const ImageName &name, int32_t &layout, const char **why) const;
+    /// Of an image that was checked: what of a page is the host's.
+    void unpack_aux(const std::byte *image, PageMemory &memory, pkv_page page) const;
+    /// Checks one slice of an image whose header has been read.
+    bool check_slice(const std::byte *slice, const ImageHead &head, uint32_t layer) const;
+
   private:
     void zero_rows(std::byte *image, uint32_t first) const;
+    void sum_slice(std::byte *image, uint32_t layer) const;
+    void write_header(PageMemory &memory, pkv_page page, const ImageName &name, std::byte *image) const;
     const char *check_header(const std::byte *header, const ImageName &name, int32_t &layout) const;
 
     uint64_t image_bytes_ = 0;

@@ -16,6 +16,7 @@ namespace pkv {
 namespace {
 
 constexpr auto longest_sleep = std::chrono::milliseconds(20);
+constexpr auto postponed_sleep = std::chrono::milliseconds(1); // while a device is at work on pages that wait
 constexpr size_t demotion_batch = 8;
 constexpr size_t used_batch = 64;
 
@@ -90,7 +91,8 @@ void Cleaner::run() {
 void Cleaner::sleep() {
     std::unique_lock lock(inbox_->mutex);
     asleep_.store(true, std::memory_order_relaxed);
-    inbox_->filled.wait_for(lock, longest_sleep, [this] { return stop_ || inbox_->work || !inbox_->ended.empty(); });
+    const auto longest = std::exchange(postponed_, false) ? postponed_sleep : longest_sleep;
+    inbox_->filled.wait_for(lock, longest, [this] { return stop_ || inbox_->work || !inbox_->ended.empty(); });
     asleep_.store(false, std::memory_order_relaxed);
     inbox_->work = false;
 }
@@ -112,15 +114,16 @@ bool Cleaner::begin_one() {
         inbox_->expected += PKV_MAX_TIERS;
     }
     const Pool::BytesInUse in_use(pool_); // memory of the caller's is not read once the pool is closed
-    if (pool_.closed() || !pool_.next_store(work, all)) {
+    if (pool_.closed() || !pool_.next_store(work, all, postponed_)) {
         const std::lock_guard lock(inbox_->mutex);
         inbox_->expected -= PKV_MAX_TIERS;
         return false;
     }
     open_.fetch_add(1, std::memory_order_release);
-    pool_.pack(work.group, work.page, {work.key, work.block, work.tokens}, slot.get());
-    store.stored = store.failed = 0;
-    if (!pool_.end_read(work)) {
+    const pkv_status packed = pool_.pack(work.group, work.page, {work.key, work.block, work.tokens}, slot.get(), {});
+    store.stored = 0;
+    store.failed = packed == PKV_OK ? 0 : work.tiers;
+    if (!pool_.end_read(work) || packed != PKV_OK) {
         end(store); // what was packed may be torn
         return true;
     }

@@ -59,6 +59,7 @@ class Cleaner {
     std::vector<size_t> free_stores_;
     uint64_t demotions_ = 0;       // under way
     bool demotion_failed_ = false; // of those that ended last
+    bool postponed_ = false;       // there is a page to store, which a device still writes
     std::atomic<uint64_t> open_{0};
     std::atomic<bool> asleep_{false};
     std::atomic<uint32_t> flushes_{0};

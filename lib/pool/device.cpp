@@ -114,7 +114,7 @@ void Pool::poison_on_device(uint32_t group, pkv_page page) {
     const bool page_major = shape.arrangement == PKV_PAGE_MAJOR;
     const uint64_t slice = uint64_t{shape.page_tokens} * shape.heads * (shape.k_row_bytes + shape.v_row_bytes);
     Fences point;
-    pkv_status status = poison_stream_ != nullptr ? PKV_OK : device_->take_stream(poison_stream_);
+    pkv_status status = poison_stream_ != nullptr ? PKV_OK : device_->take_stream(false, poison_stream_);
     if (status == PKV_OK) status = device_->order().order(poison_stream_, at.order.before_writing(page));
     const uint32_t pieces = page_major ? 1 : shape.num_layers;
     for (uint32_t i = 0; i < pieces && status == PKV_OK; ++i)
@@ -166,8 +166,15 @@ void Pool::note_written(const BlockLists &lists, uint64_t first, uint64_t end, c
 }
 
 Fences Pool::before_writing(uint32_t group, pkv_page page) {
+    if (device_ == nullptr) return {};
     const Lock lock(mutex_);
     return groups_[group].order.before_writing(page);
+}
+
+Fences Pool::before_reading(uint32_t group, pkv_page page) {
+    if (device_ == nullptr) return {};
+    const Lock lock(mutex_);
+    return groups_[group].order.before_reading(page);
 }
 
 bool Pool::is_in_use(uint32_t group, pkv_page page) {

@@ -25,6 +25,7 @@ struct Group {
     PageOrder order; // guarded by the pool's mutex
     DeviceMemory rows, row_scales, fixed_scales;
     std::vector<pkv_device_layer> layers;
+    bool by_copies = false; // images: see Pool::choose_transfer()
     std::vector<pkv_device_layer> bare_layers; // the same without scales: for rows that are moved as they are stored
 
     bool full() const { return geometry.attention == PKV_ATTENTION_FULL; }

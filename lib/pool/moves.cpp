@@ -60,7 +60,7 @@ pkv_status Pool::begin_move(uint32_t group, std::span<const pkv_page> list, cons
 }
 
 pkv_status Pool::begin_load(uint32_t group, std::span<const pkv_tier_key> keys, std::span<const pkv_page> list,
-                            std::shared_ptr<Op> op, uint64_t timeout_ns) {
+                            std::shared_ptr<Op> op, uint64_t timeout_ns, const Fences &after) {
     if (tiers_ == nullptr) return fail(PKV_ERR_STATE, "the pool has no tiers");
     std::vector<PageLoad> loads(list.size());
     for (size_t i = 0; i < list.size(); ++i) {
@@ -68,6 +68,7 @@ pkv_status Pool::begin_load(uint32_t group, std::span<const pkv_tier_key> keys, 
         loads[i].page = list[i];
         loads[i].key = keys[i];
         loads[i].block = any_block;
+        loads[i].after = after;
     }
     const uint64_t deadline = deadline_after(timeout_ns);
     return begin_move<PageLoad>(group, list, op, deadline, std::move(loads),
@@ -77,7 +78,7 @@ pkv_status Pool::begin_load(uint32_t group, std::span<const pkv_tier_key> keys, 
 }
 
 pkv_status Pool::begin_store(uint32_t group, std::span<const pkv_tier_key> keys, std::span<const pkv_page> list,
-                             std::shared_ptr<Op> op, uint64_t timeout_ns) {
+                             std::shared_ptr<Op> op, uint64_t timeout_ns, const Fences &after) {
     if (tiers_ == nullptr) return fail(PKV_ERR_STATE, "the pool has no tiers");
     std::vector<PageStore> stores(list.size());
     for (size_t i = 0; i < list.size(); ++i) {
@@ -86,6 +87,7 @@ pkv_status Pool::begin_store(uint32_t group, std::span<const pkv_tier_key> keys,
         stores[i].key = keys[i];
         stores[i].block = any_block;
         stores[i].tiers = writable_tiers();
+        stores[i].after = after;
     }
     const uint64_t deadline = deadline_after(timeout_ns);
     return begin_move<PageStore>(group, list, op, deadline, std::move(stores),

@@ -21,6 +21,7 @@ struct PageLoad {
     int8_t tier = no_tier; ///< where it is pinned; no_tier: wherever it is found
     uint64_t block = 0;
     std::span<const pkv_token> tokens; ///< of the block; empty when they are not known
+    Fences after;                      ///< on a device: work that it is written after
     pkv_status status = PKV_OK;        ///< out
     int8_t from = no_tier;             ///< out
 };

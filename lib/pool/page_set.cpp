@@ -181,7 +181,7 @@ pkv_page PageSet::take_store(bool dirty_too) {
         if (list.oldest == 0 || (i == 1 && !dirty_too)) continue;
         const pkv_page page = id(list.oldest);
         unlink_store(page);
-        meta(page).images |= PageImages::storing;
+        meta(page).images |= PageImages::storing | (i == 0 ? PageImages::was_urgent : 0);
         return page;
     }
     return PKV_NO_PAGE;
@@ -195,7 +195,13 @@ pkv_page PageSet::take_used() {
 }
 
 void PageSet::end_store(pkv_page page) {
-    meta(page).images &= ~PageImages::storing;
+    meta(page).images &= ~(PageImages::storing | PageImages::was_urgent);
+}
+
+void PageSet::put_back(pkv_page page) {
+    const bool urgent = (meta(page).images & PageImages::was_urgent) != 0;
+    end_store(page);
+    link_store(page, urgent ? PageImages::urgent : PageImages::dirty);
 }
 
 uint32_t PageSet::count_hit(pkv_page page) {

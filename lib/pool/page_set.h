@@ -58,6 +58,7 @@ struct PageImages {
     static constexpr uint32_t dirty = 1 << 9;    // in the list of dirty pages
     static constexpr uint32_t storing = 1 << 10; // being stored
     static constexpr uint32_t used = 1 << 11;    // in the list of pages whose tiers are to be told
+    static constexpr uint32_t was_urgent = 1 << 12; // being stored, and in the list of urgent stores before
     static constexpr uint32_t one_hit = 1 << 16; // the upper half counts hits
 };
 
@@ -146,6 +147,7 @@ class PageSet {
     /// Takes the next page to store out of its list and marks it as being stored; PKV_NO_PAGE when none waits.
     pkv_page take_store(bool dirty_too);
     void end_store(pkv_page page);     ///< its image may be wanted again
+    void put_back(pkv_page page);      ///< to the end of the list that take_store() took it from
     bool storing(pkv_page page) const { return (meta(page).images & PageImages::storing) != 0; }
     /// Takes the next page out of the list of those whose tiers are to be told; PKV_NO_PAGE when there is none.
     pkv_page take_used();

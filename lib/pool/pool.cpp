@@ -51,7 +51,7 @@ Pool::~Pool() {
     // Their threads end before anything that they use. The mover's last jobs still wake the cleaner.
     if (cleaner_ != nullptr) cleaner_->stop();
     mover_.reset();
-    if (poison_stream_ != nullptr) device_->give_stream(poison_stream_);
+    if (poison_stream_ != nullptr) device_->give_stream(false, poison_stream_);
 }
 
 pkv_status Pool::create(const pkv_pool_options &options, std::span<const pkv_group_options> groups,

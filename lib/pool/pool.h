@@ -9,7 +9,8 @@
 //   admission.cpp  what block tables need: admission in one step, counts of whole sequences
 //   retention.cpp  priorities, pins, timers
 //   bytes.cpp      write, gather, copy
-//   device.cpp     memory of a device pool, and what its callers come after; device_bytes.cpp: the same as bytes.cpp there
+//   device.cpp     memory of a device pool, and what its callers come after; device_bytes.cpp, device_images.cpp: bytes and page
+//                  images there
 //   tiers.cpp      what is found in the tiers below, and comes up from there
 //   stores.cpp     pages on their way down; cleaner.cpp is the thread that sends them
 //   moves.cpp      pages moved by key; mover.cpp is the thread that does it
@@ -156,9 +157,9 @@ class Pool : public std::enable_shared_from_this<Pool> {
     /// them.
     void forget_resident(const AbsentBlock &block) const;
     /// Loads images into pages that the caller holds.
-    void load_pages(std::span<PageLoad> loads, uint64_t deadline_ns, const std::function<bool()> &cancelled = {}) const;
+    void load_pages(std::span<PageLoad> loads, uint64_t deadline_ns, const std::function<bool()> &cancelled = {});
     void store_pages(std::span<PageStore> stores, uint64_t deadline_ns,
-                     const std::function<bool()> &cancelled = {}) const;
+                     const std::function<bool()> &cancelled = {});
     uint32_t writable_tiers() const; ///< bit mask
     /// If the sequence's next block, after its frontier, has pages by now: takes a count of each page that `needed` asks for
     /// (a bit mask of groups), and moves the frontier.
@@ -170,9 +171,16 @@ class Pool : public std::enable_shared_from_this<Pool> {
     void release_page(uint32_t group, pkv_page page, const Fences &work = {}) PKV_EXCLUDES(mutex_);
     /// Bit mask of groups in which a page has counts of others.
     bool is_shared(uint32_t group, pkv_page page) PKV_EXCLUDES(mutex_);
-    void pack(uint32_t group, pkv_page page, const ImageName &name, std::byte *image) const {
+    /// Makes the image of a page in a staging slot; on a device after `after`.
+    pkv_status pack(uint32_t group, pkv_page page, const ImageName &name, std::byte *image, const Fences &after) const {
+        if (device_ != nullptr) return pack_on_device(group, page, name, image, after);
         groups_[group].image.pack(groups_[group].memory, page, name, image);
+        return PKV_OK;
     }
+    /// Puts a slice of an image, in memory that the device reads, into a page of it, and waits.
+    pkv_status unpack_slice_on_device(uint32_t group, pkv_page page, uint32_t layer, const std::byte *slice, const float *scales,
+                                      int32_t layout, const Fences &after) const;
+    Staging::Supply staging_supply() const; ///< of memory that the pool's device reads; none for a host pool
     // ---- order of work, on a device
     /// Makes what a call has handed out ready for the stream of in-place kernels, or for everybody.
     pkv_status make_ready(const Fences &waits) const;
@@ -188,14 +196,15 @@ class Pool : public std::enable_shared_from_this<Pool> {
     /// Adds to a counter of pkv_pool_stats.
     void count(uint64_t pkv_pool_stats::*counter, uint64_t value) PKV_EXCLUDES(mutex_);
     pkv_status begin_store(uint32_t group, std::span<const pkv_tier_key> keys, std::span<const pkv_page> pages,
-                           std::shared_ptr<Op> op, uint64_t timeout_ns);
+                           std::shared_ptr<Op> op, uint64_t timeout_ns, const Fences &after);
     pkv_status begin_load(uint32_t group, std::span<const pkv_tier_key> keys, std::span<const pkv_page> pages,
-                          std::shared_ptr<Op> op, uint64_t timeout_ns);
+                          std::shared_ptr<Op> op, uint64_t timeout_ns, const Fences &after);
     pkv_status flush(uint64_t timeout_ns);
 
     // For the cleaner.
-    /// The next page to store; its bytes may be read until end_read(). False: none waits.
-    bool next_store(StoreWork &work, bool all) PKV_EXCLUDES(mutex_);
+    /// The next page to store; its bytes may be read until end_read(). False: none waits, or (`postponed`) those that do are
+    /// still being written by a device.
+    bool next_store(StoreWork &work, bool all, bool &postponed) PKV_EXCLUDES(mutex_);
     /// Its bytes are not read any more. False: it lost its name meanwhile, and somebody may have written into it.
     bool end_read(const StoreWork &work) PKV_EXCLUDES(mutex_);
     /// What became of it in the tiers of two bit masks. True: the image is not wanted any more, and has to be removed.
@@ -262,6 +271,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     };
 
   private:
+    friend class DeviceImages;
     struct BlockToPublish;
     class BlocksToPublish;
     /// Blocks of a prompt that may be, and then those that are, in the index.
@@ -301,6 +311,13 @@ class Pool : public std::enable_shared_from_this<Pool> {
                                const CallerTensors &rows, Turn &turn) const;
     pkv_status read_on_device(uint32_t group, uint32_t layer, pkv_device_gather gather, const CallerTensors &rows,
                               Turn &turn) const;
+    pkv_status pack_on_device(uint32_t group, pkv_page page, const ImageName &name, std::byte *image, const Fences &after) const;
+    pkv_status copy_image(uint32_t group, pkv_page page, std::byte *image, bool to_page, void *stream) const;
+    pkv_status launch_image(uint32_t group, pkv_page page, std::byte *image, int32_t layout, uint32_t tokens, bool to_page,
+                            void *stream) const;
+    pkv_status choose_transfer(uint32_t group);
+    void pin_arenas();
+    Fences before_reading(uint32_t group, pkv_page page) PKV_EXCLUDES(mutex_);
     pkv_status move_rows_on_device(uint32_t group, std::span<const pkv_slot> src, std::span<const pkv_slot> dst,
                                    Turn &turn) const;
     pkv_status check_rows_on_device(const CallerTensors &rows) const;
@@ -475,6 +492,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
     // Tiers. Fixed after create().
     std::unique_ptr<TierStack> tiers_;
+    std::vector<PinnedRange> pinned_arenas_; // of its tiers
     bool keep_unstored_ = false;
     uint64_t clean_pages_ = 0; // 0 = a quarter
     uint32_t through_ = 0;     // bit masks of tiers by policy

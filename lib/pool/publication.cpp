@@ -99,7 +99,8 @@ NodeId Pool::publish_node(NodeId parent, const BlockName &name, Extras &extras, 
 }
 
 /// Publishes a held page as a block's page of a group. A block whose page somebody holds already keeps it; with `share` that
-/// one is taken in place of `page`, which becomes free.
+/// one is taken in place of `page`, which becomes free. On a device `waits` is work that may still write or read `page`: whoever
+/// finds it comes after that; and it gets what the other page comes after.
 void Pool::publish_page(NodeId node, uint32_t group, pkv_page &page, bool share, Fences &waits) {
     PageSet &set = pages(group);
     const pkv_page owner = index_.page(node, group);
@@ -109,8 +110,8 @@ void Pool::publish_page(NodeId node, uint32_t group, pkv_page &page, bool share,
         if (share && set.count(page) == 1 && !set.published(page)) {
             ++counters_.shared_duplicates;
             set.retain(owner);
+            release_one(group, page, waits);
             if (device_ != nullptr) waits |= groups_[group].order.before_reading(owner);
-            release_one(group, page);
             page = owner;
             return;
         }
@@ -122,6 +123,7 @@ void Pool::publish_page(NodeId node, uint32_t group, pkv_page &page, bool share,
     }
     index_.set_page(node, group, page);
     set.set_node(page, node);
+    if (!waits.none()) groups_[group].order.wrote(page, waits);
     if (through_ != 0) {
         set.want_store(page);
         cleaner_->wake();

@@ -89,16 +89,26 @@ void Pool::end_used(std::span<const UsedPage> list) {
     }
 }
 
-bool Pool::next_store(StoreWork &work, bool all) {
+bool Pool::next_store(StoreWork &work, bool all, bool &postponed) {
+    constexpr uint64_t most_postponed = 16; // pages of a group, in one call
+    postponed = false;
+    if (device_ != nullptr) device_->order().look();
     const Lock lock(mutex_);
     if (borrow_waiters_ != 0) return false;
     if (clears_ != 0) return false; // it would come behind the clear of its tier
     for (uint32_t group = 0; group < num_groups_; ++group) {
         PageSet &set = pages(group);
-        for (;;) {
+        for (uint64_t passed_over = 0;;) {
             const bool cleaning = wants_cleaning(group, all);
             const pkv_page page = set.take_store(cleaning);
             if (page == PKV_NO_PAGE) break;
+            if (device_ != nullptr && !device_->order().passed(groups_[group].order.before_reading(page))) {
+                // Whoever wants its room has to wait while it is read: so that does not begin before it can be.
+                set.put_back(page);
+                postponed = true;
+                if (++passed_over >= std::min(most_postponed, set.urgent_count() + set.dirty_count())) break;
+                continue;
+            }
             const NodeId node = set.node(page);
             uint32_t wanted = through_ | (set.count(page) == 0 ? set.wanted_images() : 0);
             for (uint32_t tier = 0; tier < tiers_->size(); ++tier)
@@ -179,7 +189,7 @@ pkv_status Pool::flush(uint64_t timeout_ns) { return cleaner_ != nullptr ? clean
 
 /// Stores pages that the caller holds; several at once, as far as there is staging memory.
 void Pool::store_pages(std::span<PageStore> stores, uint64_t deadline_ns,
-                       const std::function<bool()> &cancelled) const {
+                       const std::function<bool()> &cancelled) {
     // A pinned image that arrives when nobody waits for it any more is nobody's: it goes again.
     enum : int { under_way, ended, abandoned };
     struct Open {
@@ -224,13 +234,21 @@ void Pool::store_pages(std::span<PageStore> stores, uint64_t deadline_ns,
             finish(open.front());
             open.pop_front();
         }
+        Fences after;
+        if (device_ != nullptr) { // waits before it has a slot: others need those meanwhile
+            after = before_reading(store.group, store.page);
+            after |= store.after;
+            store.status = device_->order().wait(after);
+            if (store.status != PKV_OK) continue;
+        }
         std::shared_ptr<std::byte> slot;
         store.status = wait_for([&](uint64_t until) {
             slot = tiers_->staging().acquire(until);
             return slot != nullptr;
         });
         if (store.status != PKV_OK) continue;
-        pack(store.group, store.page, {store.key, store.block, store.tokens, store.rows}, slot.get());
+        store.status = pack(store.group, store.page, {store.key, store.block, store.tokens, store.rows}, slot.get(), after);
+        if (store.status != PKV_OK) continue;
         Open one{i, {}, nullptr};
         std::function<void(Request &)> on_end;
         if (store.pin) {

@@ -3,6 +3,7 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "pool/cleaner.h"
+#include "pool/device_images.h"
 #include "pool/mover.h"
 #include "pool/pool.h"
 
@@ -33,7 +34,6 @@ uint32_t policy_mask(const TierStack &tiers, int32_t policy) {
 
 pkv_status Pool::create_tiers(const pkv_pool_options &options, std::vector<Attachment> tiers) {
     uint64_t largest = 0;
-    if (device_ != nullptr) return fail(PKV_ERR_UNSUPPORTED, "tiers below a device pool"); // TODO
     for (uint32_t i = 0; i < num_groups_; ++i) {
         Group &group = groups_[i];
         if (!group.memory.exists())
@@ -42,9 +42,13 @@ pkv_status Pool::create_tiers(const pkv_pool_options &options, std::vector<Attac
         largest = std::max(largest, group.image.image_bytes());
     }
     auto stack = std::make_unique<TierStack>();
-    PKV_TRY(
-        stack->create(std::move(tiers), largest, options.staging_bytes != 0 ? options.staging_bytes : default_staging));
+    const uint64_t staging_bytes = options.staging_bytes != 0 ? options.staging_bytes : default_staging;
+    PKV_TRY(stack->create(std::move(tiers), largest, staging_bytes, staging_supply()));
     tiers_ = std::move(stack);
+    if (device_ != nullptr) {
+        pin_arenas();
+        for (uint32_t i = 0; i < num_groups_; ++i) PKV_TRY(choose_transfer(i));
+    }
     keep_unstored_ = (options.flags & PKV_POOL_KEEP_UNSTORED) != 0;
     clean_pages_ = options.clean_pages;
     through_ = policy_mask(*tiers_, PKV_TIER_WRITE_THROUGH);
@@ -204,7 +208,7 @@ void Pool::count(uint64_t pkv_pool_stats::*counter, uint64_t value) {
 
 // ---- loads ---------------------------------------------------------------------------------------------------------
 
-void Pool::load_pages(std::span<PageLoad> loads, uint64_t deadline_ns, const std::function<bool()> &cancelled) const {
+void Pool::load_pages(std::span<PageLoad> loads, uint64_t deadline_ns, const std::function<bool()> &cancelled) {
     std::vector<LoadItem> items(loads.size());
     for (size_t i = 0; i < loads.size(); ++i) {
         items[i].key = loads[i].key;
@@ -213,14 +217,22 @@ void Pool::load_pages(std::span<PageLoad> loads, uint64_t deadline_ns, const std
         items[i].needed = loads[i].tier != no_tier;
     }
     const char *why = nullptr;
-    auto consume = [&](size_t i, const std::byte *image, uint64_t bytes) {
+    DeviceImages images(*this);
+    for (const PageLoad &load : loads) {
+        images.come_after(load.after);
+        images.come_after(before_writing(load.group, load.page));
+    }
+    auto consume = [&](size_t i, const std::byte *image, uint64_t bytes, const std::shared_ptr<std::byte> &slot) {
         const PageLoad &load = loads[i];
-        const Group &group = groups_[load.group];
-        return group.image.unpack(image, bytes, {load.key, load.block, load.tokens}, groups_[load.group].memory,
-                                  load.page, &why);
+        const ImageName name{load.key, load.block, load.tokens};
+        if (device_ != nullptr) return images.add(load.group, load.page, name, image, bytes, slot, deadline_ns, &why);
+        return groups_[load.group].image.unpack(image, bytes, name, groups_[load.group].memory, load.page, &why);
     };
-    tiers_->load(items, consume, deadline_ns, cancelled);
+    tiers_->load(items, consume, deadline_ns, cancelled, [&] { images.let_go(); });
     if (why != nullptr) log_message(PKV_LOG_WARNING, "a page image was refused: %s", why);
+    if (const pkv_status status = images.end(); status != PKV_OK)
+        for (LoadItem &item : items)
+            if (item.status == PKV_OK) item.status = status; // the images are good, and their pages may not be
     std::array<std::vector<pkv_tier_key>, PKV_MAX_TIERS> taken;
     for (size_t i = 0; i < loads.size(); ++i) {
         loads[i].status = items[i].status;

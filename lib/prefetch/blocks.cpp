@@ -63,11 +63,12 @@ std::shared_ptr<Part> Blocks::want(const Table &table, const Lack &lack, bool pr
     part->own_page = part->page == PKV_NO_PAGE;
     if (part->own_page) {
         if (predicted && pages_[group] >= max_pages_[group]) return nullptr;
-        if (pool_->alloc(group, 1, &part->page) != PKV_OK) return nullptr;
+        if (pool_->alloc(group, 1, &part->page, part->after) != PKV_OK) return nullptr;
         ++pages_[group];
     } else {
         if (pool_->retain(group, {&part->page, 1}) != PKV_OK) return nullptr;
         part->kept_by = &table;
+        part->after = pool_->before_writing(group, part->page);
     }
     part->wanted_ns = monotonic_ns();
     part->wanters = 1;
@@ -238,7 +239,10 @@ pkv_status Blocks::submit(const std::shared_ptr<Table> &table, uint64_t position
 std::shared_ptr<Part> Blocks::next(bool urgent) {
     if (urgent) {
         while (!urgent_.empty() && urgent_.front()->state != PartState::idle) urgent_.pop_front();
-        return urgent_.empty() ? nullptr : urgent_.front();
+        const auto first = std::find_if(urgent_.begin(), urgent_.end(), [this](const auto &part) PKV_REQUIRES(loader_.mutex) {
+            return part->state == PartState::idle && loader_.may_begin(*part);
+        });
+        return first == urgent_.end() ? nullptr : *first;
     }
     // Each client in turn: the one whose turn it was passes it on once its part was begun.
     auto at = clients_.lower_bound(turn_);
@@ -251,7 +255,7 @@ std::shared_ptr<Part> Blocks::next(bool urgent) {
             begun = begun || waiting.front()->state != PartState::dropped;
             waiting.pop_front();
         }
-        if (!waiting.empty() && (!begun || clients_.size() == 1)) {
+        if (!waiting.empty() && (!begun || clients_.size() == 1) && loader_.may_begin(*waiting.front())) {
             turn_ = at->first;
             return waiting.front();
         }
@@ -261,6 +265,14 @@ std::shared_ptr<Part> Blocks::next(bool urgent) {
 }
 
 // ---- require -------------------------------------------------------------------------------------------------------
+
+/// Not where bytes would have to be copied into a page that a device still works on: whoever waits for that waits alone.
+bool Blocks::can_take(const Table &table, const Lack &lack) const {
+    const Part &part = *lack.image->whole;
+    if (pool_->device() == nullptr || part.kept_by == nullptr || part.kept_by == &table) return true;
+    const uint32_t group = part.image->group;
+    return pool_->device()->order().passed_by_now(pool_->before_writing(group, table.pages(group)[lack.block]));
+}
 
 /// A ready part's page goes to the table, or its bytes do.
 void Blocks::take_page(const Table &table, const AbsentBlock &absent, const Lack &lack, Table::LoadedBlock &block) {
@@ -299,8 +311,8 @@ void Blocks::take_ready(Table &table, uint64_t first, uint64_t end) {
             for (auto at = table.absent().lower_bound(first); at != table.absent().end() && at->first < end; ++at) {
                 std::vector<Lack> lacks;
                 list_lacks(table, at->first, at->second, lacks);
-                const bool ready = std::all_of(lacks.begin(), lacks.end(), [](const Lack &lack) {
-                    return lack.image->whole != nullptr && lack.image->whole->state == PartState::ready;
+                const bool ready = std::all_of(lacks.begin(), lacks.end(), [&](const Lack &lack) {
+                    return lack.image->whole != nullptr && lack.image->whole->state == PartState::ready && can_take(table, lack);
                 });
                 if (!ready) continue;
                 Table::LoadedBlock block{at->first, {}, {}};

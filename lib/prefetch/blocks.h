@@ -75,6 +75,7 @@ class Blocks : public PartSource {
     void forget_gone() PKV_REQUIRES(loader_.mutex);
     /// Gives ready blocks of a range to the table.
     void take_ready(Table &table, uint64_t first, uint64_t end) PKV_EXCLUDES(loader_.mutex);
+    bool can_take(const Table &table, const Lack &lack) const;
     void take_page(const Table &table, const AbsentBlock &absent, const Lack &lack, Table::LoadedBlock &block)
         PKV_REQUIRES(loader_.mutex);
     void copy_page(uint32_t group, pkv_page from, pkv_page to) const;

@@ -3,12 +3,14 @@
 
 #include "core/clock.h"
 #include "core/status.h"
+#include "pool/device_images.h"
 #include "telemetry/histogram.h"
 #include "telemetry/trace.h"
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <string>
 
 namespace pkv {
@@ -17,6 +19,7 @@ namespace {
 constexpr uint64_t min_slots = 8;
 constexpr uint64_t max_slots = 4096;
 constexpr uint64_t starved_poll_ns = 1'000'000; // without a free slot
+constexpr uint64_t held_back_poll_ns = 100'000; // while a device is to get on first: see may_begin()
 constexpr uint64_t longest_span_ns = 2'000'000; // of a lane in a trace: one that never rests is still drawn
 
 /// Of a status that came before and one that came later: "not found" says the least.
@@ -49,7 +52,7 @@ pkv_status Loader::start(std::vector<PartSource *> sources) {
             if (const auto alive = tier.lock()) alive->memory(memory, bytes, false);
     };
     const uint64_t slots = std::clamp(limits_.bytes_in_flight / limits_.slice_bytes, min_slots, max_slots);
-    PKV_TRY(slices_.create(limits_.slice_bytes, slots, on_gone));
+    PKV_TRY(slices_.create(limits_.slice_bytes, slots, pool_->staging_supply(), on_gone));
     for (uint32_t tier = 0; tier < tiers.size(); ++tier)
         tiers[tier].tier->memory(slices_.memory(), slices_.memory_bytes(), true);
     sources_ = std::move(sources);
@@ -137,6 +140,7 @@ std::shared_ptr<Part> Loader::next_part() {
 }
 
 bool Loader::take_next(Task &task) {
+    held_back_ = false;
     while (std::shared_ptr<Part> part = next_part()) {
         const bool again = !again_.empty();
         if (again && part->state != PartState::loading) { // dropped meanwhile, or too late
@@ -242,7 +246,7 @@ void Loader::attempt(Task &task, int first_tier) {
         }
         const pkv_status status = load_in_place(task, task.tier);
         if (status == PKV_OK) {
-            task.status = PKV_OK;
+            task.status = task.device;
             return;
         }
         task.status = worse(task.status, status);
@@ -279,14 +283,14 @@ void Loader::take_answer(Task &task) {
     pkv_status status = part.answer;
     if (status == PKV_OK && part.answered_bytes != part.asked_bytes) status = PKV_ERR_IO; // came short
     const bool good =
-        status == PKV_OK && put_in_place(task, part.memory.get(), part.asked_head, part.asked_slice, part.asked_bytes);
+        status == PKV_OK && put_in_place(task, part.memory.get(), part.memory, part.asked_head, part.asked_slice, part.asked_bytes);
     if (status == PKV_OK && !good && !part.asked_head && is_stale(task) && ask(task, task.tier)) return;
     task.no_image = status == PKV_OK && !good;
     status = pool_->tiers()->note_load(static_cast<uint32_t>(task.tier), part.image->key, status, good, part.asked_bytes);
     if (status == PKV_OK) {
         task.loaded += part.asked_bytes;
         if (part.asked_slice) {
-            task.status = PKV_OK;
+            task.status = task.device;
             return;
         }
         keep_head(task); // whoever takes the slice needs it, and may come before this call is back from the tier
@@ -327,14 +331,15 @@ pkv_status Loader::load_in_place(Task &task, int8_t tier) {
         status = PKV_OK;
         if (whole) {
             size = format.image_bytes();
-            good = put_in_place(task, bytes, true, true, size);
+            good = put_in_place(task, bytes, nullptr, true, true, size);
         } else {
             do {
                 const bool head = task.needs_head();
                 size = format.slice_stride() + (head ? format.header_bytes() : 0);
-                good = (!head || put_in_place(task, bytes, true, false, format.header_bytes())) &&
-                       put_in_place(task, bytes + format.slice_offset(task.part->layer), false, true, format.slice_stride());
+                good = (!head || put_in_place(task, bytes, nullptr, true, false, format.header_bytes())) &&
+                       put_in_place(task, bytes + format.slice_offset(task.part->layer), nullptr, false, true, format.slice_stride());
             } while (!good && is_stale(task));
+            if (task.stuck) return PKV_OK;
         }
         // A clear, or the end of its sequence, takes images away although they are pinned: what was read may have been
         // something else in part.
@@ -349,7 +354,8 @@ pkv_status Loader::load_in_place(Task &task, int8_t tier) {
     return status;
 }
 
-bool Loader::put_in_place(Task &task, const std::byte *bytes, bool with_head, bool with_slice, uint64_t size) {
+bool Loader::put_in_place(Task &task, const std::byte *bytes, const std::shared_ptr<std::byte> &slot, bool with_head,
+                          bool with_slice, uint64_t size) {
     const Part &part = *task.part;
     const StoredImage &image = *part.image;
     const ImageFormat &format = pool_->group(image.group).image;
@@ -360,16 +366,14 @@ bool Loader::put_in_place(Task &task, const std::byte *bytes, bool with_head, bo
         const Pool::BytesInUse in_use(*pool_);
         if (pool_->closed()) return true; // nobody sees the page any more
         PageMemory &memory = pool_->memory(image.group);
-        if (part.layer == all_layers) {
+        if (pool_->device() != nullptr) {
+            good = put_on_device(task, bytes, slot, with_head, with_slice, size, &why);
+        } else if (part.layer == all_layers) {
             good = format.unpack(bytes, size, name, memory, part.page, &why);
         } else {
-            if (with_head) {
-                auto head = std::make_shared<ImageHead>();
-                good = format.read_head(bytes, name, *head, &why);
-                if (good) task.head = std::move(head);
-            }
+            if (with_head) good = read_head(task, bytes, name, &why);
             if (good && with_slice) {
-                const ImageHead &head = task.head != nullptr ? *task.head : *task.known;
+                const ImageHead &head = task.head_to_use();
                 good = format.unpack_layer(bytes + (with_head ? format.header_bytes() : 0), head, part.layer, memory, part.to_layer,
                                            part.page);
                 if (!good) why = "checksum of a slice";
@@ -378,6 +382,72 @@ bool Loader::put_in_place(Task &task, const std::byte *bytes, bool with_head, bo
     }
     if (!good) log_message(PKV_LOG_WARNING, "a page image was refused: %s", why);
     return good;
+}
+
+bool Loader::read_head(Task &task, const std::byte *bytes, const ImageName &name, const char **why) const {
+    auto head = std::make_shared<ImageHead>();
+    if (!pool_->group(task.part->image->group).image.read_head(bytes, name, *head, why)) return false;
+    task.head = std::move(head);
+    return true;
+}
+
+/// The same on a device: it is in place when this returns, or task.device says why not.
+bool Loader::put_on_device(Task &task, const std::byte *bytes, const std::shared_ptr<std::byte> &slot, bool with_head,
+                           bool with_slice, uint64_t size, const char **why) {
+    const Part &part = *task.part;
+    const StoredImage &image = *part.image;
+    const ImageName name{image.key, image.block, image.tokens};
+    if (part.layer == all_layers) {
+        DeviceImages images(*pool_);
+        images.come_after(part.after);
+        const bool good = images.add(image.group, part.page, name, bytes, size, slot, task.deadline_ns, why);
+        task.device = images.end();
+        return good;
+    }
+    if (with_head && !read_head(task, bytes, name, why)) return false;
+    return !with_slice || put_slice_on_device(task, bytes, slot, with_head, why);
+}
+
+/// The device reads slice and scales where they lie: in a slot, where the scales take the place that the header has or would
+/// have, or in a tier's memory, if that is pinned. Else a slot is taken for them, and what is checked is the copy.
+bool Loader::put_slice_on_device(Task &task, const std::byte *bytes, const std::shared_ptr<std::byte> &slot, bool with_head,
+                                 const char **why) {
+    const Part &part = *task.part;
+    const uint32_t group = part.image->group;
+    const ImageFormat &format = pool_->group(group).image;
+    const uint64_t scale_bytes = format.scale_bytes() / pool_->geometry(group).num_layers;
+    const ImageHead &head = task.head_to_use();
+    const std::byte *const known_scales = scale_bytes != 0 ? head.scales.data() + part.layer * scale_bytes : nullptr;
+    const std::byte *slice = bytes + (with_head ? format.header_bytes() : 0);
+    const void *scales = nullptr;
+    std::shared_ptr<std::byte> own = slot;
+    if (slot == nullptr) {
+        const std::byte *const image = slice - format.slice_offset(part.layer);
+        int32_t kind = PKV_ADDRESS_HOST;
+        const bool readable = pool_->device()->kind_of(image, kind) == PKV_OK && kind == PKV_ADDRESS_PINNED;
+        scales = format.scales(const_cast<std::byte *>(image), part.layer);
+        if (!readable || (scale_bytes != 0 && std::memcmp(scales, known_scales, scale_bytes) != 0)) {
+            own = slices_.acquire(monotonic_ns() + starved_poll_ns);
+            if (own == nullptr) { // maybe this thread is to empty one
+                task.stuck = true;
+                return true;
+            }
+            std::memcpy(own.get(), slice, format.slice_stride());
+            slice = own.get();
+        }
+    }
+    if (!format.check_slice(slice, head, part.layer)) {
+        *why = "checksum of a slice";
+        return false;
+    }
+    if (scale_bytes != 0 && own != nullptr) {
+        std::byte *const room = with_head && slot != nullptr ? slot.get() : own.get() + format.slice_stride();
+        std::memcpy(room, known_scales, scale_bytes);
+        scales = room;
+    }
+    task.device = pool_->unpack_slice_on_device(group, part.page, part.to_layer, slice, static_cast<const float *>(scales),
+                                                head.layout, part.after);
+    return true;
 }
 
 void Loader::finish(Task &task) {
@@ -410,6 +480,7 @@ void Loader::finish(Task &task) {
                 part.request = std::move(task.request);
             } else {
                 part.status = task.status;
+                part.device_failed = task.device != PKV_OK;
                 end_part(part, task.status == PKV_OK ? PartState::ready : PartState::failed, now);
                 changed = true;
             }
@@ -517,6 +588,7 @@ uint64_t Loader::next_deadline() {
     uint64_t first = no_deadline;
     for (PartSource *source : sources_) first = std::min(first, source->work_by());
     if (starved_since_ns_ != 0) first = std::min(first, monotonic_ns() + starved_poll_ns);
+    if (held_back_) first = std::min(first, monotonic_ns() + held_back_poll_ns);
     return order_.empty() ? first : std::min(first, deadline_of(*order_.front()));
 }
 

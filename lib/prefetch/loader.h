@@ -71,6 +71,14 @@ class Loader {
     /// A part was asked for: its bytes are used, once.
     void use(Part &part) PKV_REQUIRES(mutex);
 
+    /// Whether what the part's target was used for is over: until then it is not begun, and whoever takes what is to be begun
+    /// looks again soon. So no thread of a session waits for work of others on the device, which may wait for that thread.
+    bool may_begin(const Part &part) PKV_REQUIRES(mutex) {
+        if (part.after.none() || pool_->device()->order().passed_by_now(part.after)) return true;
+        held_back_ = true;
+        return false;
+    }
+
     IoClock &clock() PKV_REQUIRES(mutex) { return clock_; }
     pkv_prefetch_stats &counters() PKV_REQUIRES(mutex) { return counters_; }
     /// Gauges, and times up to now.
@@ -95,8 +103,15 @@ class Loader {
     void keep_head(Task &task) PKV_EXCLUDES(mutex);
     static bool is_stale(Task &task);
     pkv_status load_in_place(Task &task, int8_t tier);
-    /// Verifies bytes that begin at the image's header or at the slice, and writes them to the part's target.
-    bool put_in_place(Task &task, const std::byte *bytes, bool with_head, bool with_slice, uint64_t size);
+    /// Verifies bytes that begin at the image's header or at the slice, and writes them to the part's target. `slot`: whose they
+    /// are; nullptr for those in a tier's memory.
+    bool put_in_place(Task &task, const std::byte *bytes, const std::shared_ptr<std::byte> &slot, bool with_head, bool with_slice,
+                      uint64_t size);
+    bool read_head(Task &task, const std::byte *bytes, const ImageName &name, const char **why) const;
+    bool put_on_device(Task &task, const std::byte *bytes, const std::shared_ptr<std::byte> &slot, bool with_head, bool with_slice,
+                       uint64_t size, const char **why);
+    bool put_slice_on_device(Task &task, const std::byte *bytes, const std::shared_ptr<std::byte> &slot, bool with_head,
+                             const char **why);
     void finish(Task &task) PKV_EXCLUDES(mutex);
     void end_part(Part &part, PartState state, uint64_t now) PKV_REQUIRES(mutex);
     void end_load(Part &part, uint64_t now) PKV_REQUIRES(mutex);
@@ -121,6 +136,7 @@ class Loader {
     std::vector<std::shared_ptr<Request>> to_cancel_ PKV_GUARDED_BY(mutex);
     uint64_t busy_dropped_ PKV_GUARDED_BY(mutex) = 0;
     uint64_t starved_since_ns_ PKV_GUARDED_BY(mutex) = 0; // there was a slot for everything that was to begin: 0
+    bool held_back_ PKV_GUARDED_BY(mutex) = false; // what is to be begun next may not be, yet
     // For traces: for each tier the loads outstanding, and since when.
     struct TierLane {
         uint64_t loads = 0;
@@ -149,10 +165,12 @@ struct Loader::Task {
     uint32_t asks = 0;                ///< its number
     bool stuck = false;               ///< there was no staging memory for it
     bool no_image = false;            ///< bytes came that were not the image
+    pkv_status device = PKV_OK;       ///< what it said; the bytes are good, and not in place
     uint64_t loaded = 0;
     std::shared_ptr<const ImageHead> head; ///< that was read
 
     bool needs_head() const { return known == nullptr && head == nullptr; }
+    const ImageHead &head_to_use() const { return head != nullptr ? *head : *known; }
 };
 
 template <class Done> bool Loader::wait(uint64_t deadline_ns, Done &&done) {

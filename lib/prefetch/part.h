@@ -2,6 +2,7 @@
 // What a session loads: page images, as a whole or layer by layer.
 #pragma once
 
+#include "device/fences.h"
 #include "layout/image.h"
 #include "prefix/keys.h"
 #include "tier/stack.h"
@@ -54,11 +55,13 @@ struct Part {
     pkv_page page = PKV_NO_PAGE; ///< where it goes: this page, or
     uint32_t to_layer = 0;       ///< of a slice, this layer of it
     uint32_t slot = 0;           ///< of a slice: its place in its buffer
+    Fences after;                ///< on a device: its target is written after this
     uint64_t wanted_ns = 0;
     std::function<void()> on_end; ///< under the lock, when it is ready or has failed
 
     PartState state = PartState::idle;
     pkv_status status = PKV_OK; ///< of a failed one
+    bool device_failed = false; ///< its bytes came, and could not be put in place
     int8_t tier = no_tier;      ///< that is asked, or gave it
     bool urgent = false;
     bool used = false;     ///< asked for

@@ -9,6 +9,7 @@
 #include "telemetry/trace.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cinttypes>
 #include <cmath>
 
@@ -32,8 +33,14 @@ Pipeline::Pipeline(std::shared_ptr<Pool> pool, Loader &loader, KnownImages &imag
     : pool_(std::move(pool)), loader_(loader), images_(images) {}
 
 Pipeline::~Pipeline() {
+    Fences work;
+    {
+        const Lock lock(loader_.mutex); // nobody else has the session; said for the checker
+        for (const Fences &after : buffer_after_) work |= after;
+    }
     for (uint32_t group = 0; group < staging_.size(); ++group)
-        for (const pkv_page page : staging_[group].pages) pool_->release_page(group, page);
+        for (const pkv_page page : staging_[group].pages) pool_->release_page(group, page, work);
+    views_.end(work);
 }
 
 pkv_status Pipeline::create(const pkv_prefetch_options &options, std::vector<pkv_layer_ref> layers,
@@ -47,14 +54,19 @@ pkv_status Pipeline::create(const pkv_prefetch_options &options, std::vector<pkv
     {
         const Lock lock(loader_.mutex); // nobody else knows the session yet; said for the checker
         depth_ = num_buffers_;
+        buffer_after_.resize(num_buffers_);
     }
     slices_ = options.slices;
     indptr_ = options.slice_indptr;
-    if ((slices_ == nullptr && !own_slices_.reserve(num_buffers_ * max_slices_)) ||
+    if (pool_->device() != nullptr) {
+        PKV_TRY(check_writable(slices_, "slices"));
+        PKV_TRY(check_writable(indptr_, "slice_indptr"));
+        views_.create(pool_->device(), num_buffers_, max_tables_);
+    } else if ((slices_ == nullptr && !own_slices_.reserve(num_buffers_ * max_slices_)) ||
         (indptr_ == nullptr && !own_indptr_.reserve(uint64_t{num_buffers_} * (max_tables_ + 1))) ||
         !first_blocks_.reserve(uint64_t{num_buffers_} * max_tables_))
         return fail(PKV_ERR_NO_MEMORY, "views of %" PRIu64 " slices", max_slices_);
-    if (slices_ == nullptr) slices_ = own_slices_.data();
+    if (slices_ == nullptr) slices_ = own_slices_.data(); // on a device: none
     if (indptr_ == nullptr) indptr_ = own_indptr_.data();
     staging_.resize(pool_->num_groups());
     for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
@@ -68,8 +80,11 @@ pkv_status Pipeline::create(const pkv_prefetch_options &options, std::vector<pkv
             return fail(PKV_ERR_INVALID, "group %u: %" PRIu64 " staging pages of %u layers are too few for %u buffers", group, pages,
                         geometry.num_layers, num_buffers_);
         std::vector<pkv_page> taken(pages);
-        PKV_TRY(pool_->alloc(group, pages, taken.data()));
+        Fences waits;
+        PKV_TRY(pool_->alloc(group, pages, taken.data(), waits));
         staging.pages = std::move(taken);
+        const Lock lock(loader_.mutex);
+        for (Fences &after : buffer_after_) after |= waits;
     }
     return PKV_OK;
 }
@@ -221,7 +236,80 @@ bool Pipeline::refresh() {
     return changed;
 }
 
-pkv_status Pipeline::acquire(uint32_t index, uint64_t deadline_ns, pkv_layer_view &view) {
+pkv_status Pipeline::check_writable(const void *array, const char *what) const {
+    int32_t kind = PKV_ADDRESS_HOST;
+    if (array != nullptr) PKV_TRY(pool_->device()->kind_of(array, kind));
+    if (kind != PKV_ADDRESS_DEVICE && kind != PKV_ADDRESS_OTHER) return PKV_OK;
+    return fail(PKV_ERR_INVALID, "%s is device memory; views are written by the host (pinned memory kernels can read, too)", what);
+}
+
+/// What a unit has of a table's blocks.
+Pipeline::Range Pipeline::range_of(const Unit &unit, uint32_t table) const {
+    if (table < unit.begin.table || table > unit.end.table) return {0, 0};
+    const uint64_t from = table == unit.begin.table ? unit.begin.block : 0;
+    const uint64_t to = table < unit.end.table ? tables_[table].num_blocks : unit.end.block;
+    return {std::min(from, to), to};
+}
+
+/// On a device: where the view of a unit goes. Arrays of the caller's are waited for until nobody reads them.
+pkv_status Pipeline::find_view(uint64_t slices, const Fences &buffer, Views::View *&view) {
+    if (slices_ != nullptr || indptr_ != nullptr) PKV_TRY(pool_->device()->order().wait(buffer));
+    return views_.find(slices_ == nullptr ? slices : 0, view);
+}
+
+Pipeline::Arrays Pipeline::arrays_of(const Unit &unit, Views::View *view) {
+    const uint64_t buffer = buffer_of(unit);
+    Arrays arrays{slices_ + buffer * max_slices_, indptr_ + buffer * (max_tables_ + 1), nullptr};
+    if (view == nullptr) {
+        arrays.first_block = first_blocks_.data() + buffer * max_tables_;
+        return arrays;
+    }
+    if (slices_ == nullptr) arrays.slices = view->slices;
+    if (indptr_ == nullptr) arrays.indptr = view->indptr;
+    arrays.first_block = view->first_block;
+    return arrays;
+}
+
+/// The turn's stream waits until the loads of a unit have ended.
+pkv_status Pipeline::wait_on_word(Unit &unit, Views::View &view, Turn &turn) {
+    void *stream = nullptr;
+    PKV_TRY(turn.stream(stream));
+    const Device &device = *pool_->device();
+    take_time(view);
+    if (view.timer.begin(pool_->device(), stream) != PKV_OK) log_message(PKV_LOG_WARNING, "a wait of a stream is not timed");
+    PKV_TRY(device.call("a wait of the stream", &pkv_device_table::wait_word, stream, static_cast<const uint64_t *>(view.word),
+                        view.turn + 1));
+    ++view.turn;
+    (void)view.timer.end(stream);
+    if (const pkv_status status = turn.named(unit.waits); status != PKV_OK) {
+        std::atomic_ref(*view.word).store(view.turn, std::memory_order_release);
+        (void)turn.finish(); // nobody waits for the word any more
+        return status;
+    }
+    unit.on_word = unit.late = true;
+    return PKV_OK;
+}
+
+/// The loads of a unit have ended, or nobody is to wait for them: what is not there is taken out of the view first.
+void Pipeline::end_word(Unit &unit) {
+    if (!unit.on_word) return;
+    unit.on_word = false;
+    const Arrays arrays = arrays_of(unit, unit.view);
+    for (const Entry &entry : unit.entries)
+        if (unit.parts[entry.part]->state != PartState::ready)
+            std::atomic_ref(arrays.slices[entry.position]).store(-1, std::memory_order_relaxed);
+    std::atomic_ref(*unit.view->word).store(unit.view->turn, std::memory_order_release);
+}
+
+/// How long a stream has waited.
+void Pipeline::take_time(Views::View &view) {
+    uint64_t ns = 0;
+    if (!view.timer.take(ns)) return;
+    exposed_ns_ += ns;
+    add_time(loader_.counters().exposed, ns);
+}
+
+pkv_status Pipeline::acquire(uint32_t index, uint64_t deadline_ns, Turn &turn, pkv_layer_view &view) {
     if (!in_step_) return fail(PKV_ERR_STATE, "no step is under way: pkv_prefetch_step_begin comes first");
     if (index >= layers_.size()) return fail(PKV_ERR_INVALID, "layer %u: the session has %zu", index, layers_.size());
     const uint32_t expected = !any_acquired_ ? 0 : layer_open_ ? layer_ : layer_ + 1;
@@ -233,26 +321,37 @@ pkv_status Pipeline::acquire(uint32_t index, uint64_t deadline_ns, pkv_layer_vie
         const Lock lock(loader_.mutex);
         if (acquired_ == num_buffers_)
             return fail(PKV_ERR_STATE, "all %u buffers are acquired: pkv_prefetch_layer_release comes first", num_buffers_);
+        retire();
         changed = refresh();
-        const bool pass_over = index > (ahead() != 0 ? units_[acquired_]->index : next_index_);
+        const bool pass_over = index > (ahead() != 0 ? units_[first_ahead()]->index : next_index_);
         if (changed || pass_over) {
-            const Position begin = ahead() != 0 ? units_[acquired_]->begin : next_begin_;
+            const Position begin = ahead() != 0 ? units_[first_ahead()]->begin : next_begin_;
             plan_anew(step_, index, pass_over ? Position{} : begin);
             changed = true;
         }
     }
     if (changed) settle();
-    uint64_t waits_since = 0, waited = 0;
+    const bool device = turn.on_device();
+    const bool streams = device && !turn.waits();
+    const bool words = streams && pool_->device()->facts().waits_on_words != 0;
+    uint64_t waits_since = 0, waited = 0, num_slices = 0;
+    Fences writes, buffer; // on pages of the tables; of the buffer
     const Unit *asked = nullptr; // plans change by calls of this thread alone
     {
         const Lock lock(loader_.mutex);
         if (ahead() == 0) extend(1);
-        Unit &unit = *units_[acquired_];
+        Unit &unit = *units_[first_ahead()];
         asked = &unit;
+        for (uint32_t t = 0; device && t < tables_.size(); ++t) {
+            const Range range = range_of(unit, t);
+            num_slices += range.to - range.from;
+            writes |= tables_[t].table->waits();
+        }
+        buffer = buffer_after_[buffer_of(unit)];
         if (!unit.counted && acquired_at_ns_ != 0) smooth(compute_ns_, start - acquired_at_ns_);
         acquired_at_ns_ = 0;
         count_needs(unit);
-        if (unit.open != 0) {
+        if (unit.open != 0 && !words) {
             waiting_ = true;
             waits_since = monotonic_ns();
             loader_.clock().begin_wait(waits_since);
@@ -265,6 +364,12 @@ pkv_status Pipeline::acquire(uint32_t index, uint64_t deadline_ns, pkv_layer_vie
         loader_.poke();
         ready = loader_.wait(deadline_ns, [asked] { return asked->open == 0; });
     }
+    Views::View *place = nullptr;
+    pkv_status status = PKV_OK;
+    if (device && ready) {
+        status = streams ? turn.after(writes) : pool_->device()->order().wait(writes);
+        if (status == PKV_OK) status = find_view(num_slices, buffer, place);
+    }
     const Lock lock(loader_.mutex);
     if (waits_since != 0) {
         const uint64_t now = monotonic_ns();
@@ -275,10 +380,16 @@ pkv_status Pipeline::acquire(uint32_t index, uint64_t deadline_ns, pkv_layer_vie
         trace::span(loader_.trace_process(), 0, "wait", waits_since, now, {"layer", index, nullptr, 0});
     }
     if (!ready) return fail(PKV_ERR_TIMEOUT, "layer %u: loads are still under way after %" PRIu64 " ns", index, waited);
-    Unit &unit = *units_[acquired_];
-    note_failures(unit);
+    PKV_TRY(status);
+    Unit &unit = *units_[first_ahead()];
+    fill_view(unit, arrays_of(unit, place), view);
+    if (unit.open != 0)
+        PKV_TRY(wait_on_word(unit, *place, turn));
+    else
+        note_failures(unit);
     for (const auto &part : unit.parts) loader_.use(*part);
-    fill_view(unit, view);
+    unit.view = place;
+    if (place != nullptr) place->taken = true;
     view.waited_ns = waited;
     ++acquired_;
     ++loader_.counters().ranges;
@@ -286,10 +397,8 @@ pkv_status Pipeline::acquire(uint32_t index, uint64_t deadline_ns, pkv_layer_vie
     layer_open_ = !unit.last;
     any_acquired_ = true;
     adapt_depth();
-    if (!off_) {
-        extend(depth_);
-        wake();
-    }
+    if (!off_) extend(depth_);
+    if (!off_ || unit.on_word) wake();
     acquired_at_ns_ = held_since_ns_ = monotonic_ns();
     return PKV_OK;
 }
@@ -325,7 +434,7 @@ void Pipeline::note_failures(const Unit &unit) {
         if (part.state == PartState::ready) continue;
         ++loader_.counters().failed;
         StepTable &table = tables_[entry.table];
-        const bool lost = part.status != PKV_ERR_TIMEOUT && part.status != PKV_ERR_NO_MEMORY;
+        const bool lost = part.status != PKV_ERR_TIMEOUT && part.status != PKV_ERR_NO_MEMORY && !part.device_failed;
         if (lost) table.lost_block = std::min(table.lost_block, entry.block);
         if (table.status == PKV_OK || (lost && table.status != PKV_ERR_LOST)) table.status = lost ? PKV_ERR_LOST : part.status;
     }
@@ -339,26 +448,19 @@ void Pipeline::adapt_depth() {
     depth_ = std::clamp<size_t>(wanted, 2, num_buffers_);
 }
 
-void Pipeline::fill_view(const Unit &unit, pkv_layer_view &view) {
+/// What is not loaded yet is taken to come: else see end_word().
+void Pipeline::fill_view(Unit &unit, const Arrays &arrays, pkv_layer_view &view) {
     const pkv_layer_ref &layer = layers_[unit.index];
     const GroupStaging &staging = staging_[layer.group];
-    const auto buffer = static_cast<uint32_t>(unit.number % num_buffers_);
-    int32_t *const slices = slices_ + buffer * max_slices_;
-    int32_t *const indptr = indptr_ + uint64_t{buffer} * (max_tables_ + 1);
-    uint64_t *const first_block = first_blocks_.data() + uint64_t{buffer} * max_tables_;
+    int32_t *const slices = arrays.slices;
     const int32_t first = staging.map.first(layer.layer), step = staging.map.page_step();
     uint64_t count = 0;
     size_t entry = 0;
     for (uint32_t t = 0; t < tables_.size(); ++t) {
         const StepTable &table = tables_[t];
-        uint64_t from = 0, to = 0;
-        if (t >= unit.begin.table) {
-            from = t == unit.begin.table ? unit.begin.block : 0;
-            to = t < unit.end.table ? table.num_blocks : t == unit.end.table ? unit.end.block : from;
-            from = std::min(from, to);
-        }
-        indptr[t] = static_cast<int32_t>(count);
-        first_block[t] = from;
+        const auto [from, to] = range_of(unit, t);
+        arrays.indptr[t] = static_cast<int32_t>(count);
+        arrays.first_block[t] = from;
         const auto pages = table.table->pages(layer.group);
         for (uint64_t block = from; block < to; ++block) {
             const pkv_page page = pages[block];
@@ -366,22 +468,23 @@ void Pipeline::fill_view(const Unit &unit, pkv_layer_view &view) {
         }
         for (; entry < unit.entries.size() && unit.entries[entry].table == t; ++entry) {
             const Part &part = *unit.parts[unit.entries[entry].part];
-            slices[count + unit.entries[entry].block - from] =
-                part.state == PartState::ready ? staging.map.id(part.to_layer, part.page) : -1;
+            const uint64_t position = count + unit.entries[entry].block - from;
+            unit.entries[entry].position = position;
+            slices[position] = part.state != PartState::failed ? staging.map.id(part.to_layer, part.page) : -1;
         }
         count += to - from;
     }
-    indptr[tables_.size()] = static_cast<int32_t>(count);
+    arrays.indptr[tables_.size()] = static_cast<int32_t>(count);
     view.index = unit.index;
     view.group = layer.group;
     view.layer = layer.layer;
-    view.buffer = buffer;
+    view.buffer = buffer_of(unit);
     view.num_tables = static_cast<uint32_t>(tables_.size());
     view.last = unit.last ? 1 : 0;
     view.num_slices = count;
     view.slices = slices;
-    view.indptr = indptr;
-    view.first_block = first_block;
+    view.indptr = arrays.indptr;
+    view.first_block = arrays.first_block;
     view.layout = pool_->layer_layout(layer.group, layer.layer);
     staging.map.set_layout(view.layout);
 }
@@ -391,27 +494,43 @@ void Pipeline::fill_view(const Unit &unit, pkv_layer_view &view) {
 pkv_status Pipeline::check_release(uint32_t index) const {
     const Lock lock(loader_.mutex);
     if (acquired_ == 0) return fail(PKV_ERR_STATE, "layer %u: nothing is acquired", index);
-    if (units_.front()->index != index)
-        return fail(PKV_ERR_STATE, "layer %u: the oldest acquired one is %u", index, units_.front()->index);
+    const Unit &oldest = *units_[released_];
+    if (oldest.index != index) return fail(PKV_ERR_STATE, "layer %u: the oldest acquired one is %u", index, oldest.index);
     return PKV_OK;
 }
 
-void Pipeline::release() {
+void Pipeline::release(const Fences &work) {
     const uint64_t now = monotonic_ns();
     if (held_since_ns_ != 0)
         trace::span(loader_.trace_process(), 0, "compute", held_since_ns_, now, {"layer", layer_, nullptr, 0});
     const Lock lock(loader_.mutex);
-    recycle(std::move(units_.front()));
-    units_.pop_front();
+    Unit &unit = *units_[released_];
+    if (unit.view != nullptr) {
+        unit.waits |= work;
+        buffer_after_[buffer_of(unit)] |= unit.waits;
+        unit.view->until = unit.waits;
+        unit.view->taken = false;
+    }
+    ++released_;
     --acquired_;
+    retire();
     held_since_ns_ = acquired_ != 0 ? now : 0;
     if (off_) return;
     extend(depth_);
     wake();
 }
 
+/// Units that are released, and whose loads have ended, are over.
+void Pipeline::retire() {
+    for (; released_ != 0 && units_.front()->open == 0; --released_) {
+        if (units_.front()->late) note_failures(*units_.front());
+        recycle(std::move(units_.front()));
+        units_.pop_front();
+    }
+}
+
 void Pipeline::wake() {
-    for (size_t i = acquired_; i < units_.size(); ++i)
+    for (size_t i = 0; i < units_.size(); ++i)
         if (units_[i]->next < units_[i]->parts.size()) return loader_.poke();
 }
 
@@ -423,7 +542,15 @@ pkv_status Pipeline::end_step(std::span<pkv_status> statuses) {
     ended.reserve(num_tables_);
     {
         const Lock lock(loader_.mutex);
-        if (acquired_ != 0) return fail(PKV_ERR_STATE, "layer %u is acquired", units_.front()->index);
+        if (acquired_ != 0) return fail(PKV_ERR_STATE, "layer %u is acquired", units_[released_]->index);
+    }
+    loader_.wait(no_deadline, [this]() PKV_REQUIRES(loader_.mutex) {
+        retire();
+        return released_ == 0;
+    });
+    {
+        const Lock lock(loader_.mutex);
+        for (const auto &view : views_.all()) take_time(*view);
         pkv_prefetch_stats &counters = loader_.counters();
         for (size_t i = 0; i < tables_.size(); ++i) {
             StepTable &table = tables_[i];
@@ -468,7 +595,7 @@ void Pipeline::cancel() {
     {
         const Lock lock(loader_.mutex);
         if (ahead() != 0) { // they are made again when they are asked for
-            const Unit &first = *units_[acquired_];
+            const Unit &first = *units_[first_ahead()];
             next_number_ = first.number;
             next_step_ = first.step;
             next_index_ = first.index;
@@ -483,19 +610,29 @@ void Pipeline::cancel() {
     settle();
 }
 
-void Pipeline::close() {
+void Pipeline::close(const Fences &work) {
     {
         const Lock lock(loader_.mutex);
-        for (auto &unit : units_) drop_unit(*unit);
+        for (auto &unit : units_) {
+            end_word(*unit);
+            buffer_after_[buffer_of(*unit)] |= unit->waits;
+            drop_unit(*unit);
+        }
+        for (Fences &after : buffer_after_) after |= work;
         units_.clear();
-        acquired_ = 0;
+        acquired_ = released_ = 0;
         tables_.clear();
     }
     settle();
 }
 
-void Pipeline::fill_stats(pkv_prefetch_stats &stats) const {
+void Pipeline::fill_stats(pkv_prefetch_stats &stats) {
     const Lock lock(loader_.mutex);
+    for (const auto &view : views_.all()) take_time(*view);
+    stats.exposed = loader_.counters().exposed;
+    stats.exposed_ns = std::min(stats.io_ns, stats.exposed_ns + exposed_ns_);
+    stats.masked_ns = stats.io_ns - stats.exposed_ns;
+    if (stats.io_ns != 0) stats.masking_efficiency = static_cast<double>(stats.masked_ns) / static_cast<double>(stats.io_ns);
     stats.depth = off_ ? 0 : depth_;
     stats.staging_pages = 0;
     for (const GroupStaging &staging : staging_) stats.staging_pages += staging.pages.size();

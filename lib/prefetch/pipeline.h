@@ -2,11 +2,15 @@
 // Steps over layers. A unit is what one layer_acquire gives: a layer, or a range of one. Units are made in the order in which
 // they will be acquired, as far ahead as there are buffers and the look-ahead asks for, past the end of a step into the next
 // one; unit n uses buffer n mod the number of buffers. Each buffer has places for a fixed number of slices, in staging pages.
+//
+// On a device a unit may be acquired, and released, before its loads have ended: the caller's stream waits for a word that is
+// set when they have, and what the buffer is loaded with next comes after the work that its release names.
 #pragma once
 
 #include "prefetch/images.h"
 #include "prefetch/loader.h"
 #include "prefetch/slices.h"
+#include "prefetch/views.h"
 
 #include <deque>
 #include <memory>
@@ -27,18 +31,20 @@ class Pipeline : public PartSource {
 
     pkv_status begin_step(std::vector<std::shared_ptr<Table>> tables, std::span<const uint64_t> num_tokens,
                           std::span<pkv_status> statuses);
-    pkv_status acquire(uint32_t index, uint64_t deadline_ns, pkv_layer_view &view);
+    /// On a device, what comes in the turn's stream from now on may read the view.
+    pkv_status acquire(uint32_t index, uint64_t deadline_ns, Turn &turn, pkv_layer_view &view);
     pkv_status check_release(uint32_t index) const;
-    void release();
+    /// On a device `work` may still read the view.
+    void release(const Fences &work);
     pkv_status end_step(std::span<pkv_status> statuses);
     bool in_step() const { return in_step_; }
     uint32_t num_tables() const { return num_tables_; } ///< of the last step
 
     /// Drops what is loaded ahead.
     void cancel();
-    /// Drops everything, views too, and gives the pages back.
-    void close();
-    void fill_stats(pkv_prefetch_stats &stats) const; // any thread
+    /// Drops everything, views too; on a device `work` may still read them.
+    void close(const Fences &work);
+    void fill_stats(pkv_prefetch_stats &stats); // any thread
 
     std::shared_ptr<Part> next(bool urgent) override PKV_REQUIRES(loader_.mutex);
 
@@ -70,6 +76,7 @@ class Pipeline : public PartSource {
         uint32_t table;
         uint64_t block;
         uint32_t part;
+        uint64_t position = 0; ///< in the view
     };
     struct Unit {
         uint64_t number = 0;
@@ -84,6 +91,19 @@ class Pipeline : public PartSource {
         uint64_t open = 0;    ///< parts that have not ended
         uint64_t begun_ns = 0;
         bool counted = false; ///< asked for
+        // On a device:
+        Views::View *view = nullptr;
+        bool on_word = false; ///< a stream waits for the view's word
+        bool late = false;    ///< it was acquired before its loads had ended
+        Fences waits;         ///< such a wait
+    };
+    struct Range {
+        uint64_t from, to;
+    };
+    struct Arrays {
+        int32_t *slices;
+        int32_t *indptr;
+        uint64_t *first_block;
     };
     struct GroupStaging {
         std::vector<pkv_page> pages;
@@ -108,12 +128,22 @@ class Pipeline : public PartSource {
     void bind(Part &part, Unit &unit) PKV_REQUIRES(loader_.mutex);
     void drop_unit(Unit &unit) PKV_REQUIRES(loader_.mutex);
     void recycle(std::unique_ptr<Unit> unit);
-    size_t ahead() const PKV_REQUIRES(loader_.mutex) { return units_.size() - acquired_; }
+    size_t first_ahead() const PKV_REQUIRES(loader_.mutex) { return released_ + acquired_; }
+    size_t ahead() const PKV_REQUIRES(loader_.mutex) { return units_.size() - first_ahead(); }
+    uint32_t buffer_of(const Unit &unit) const { return static_cast<uint32_t>(unit.number % num_buffers_); }
+    Range range_of(const Unit &unit, uint32_t table) const PKV_REQUIRES(loader_.mutex);
+    Arrays arrays_of(const Unit &unit, Views::View *view);
+    pkv_status check_writable(const void *array, const char *what) const;
+    pkv_status find_view(uint64_t slices, const Fences &buffer, Views::View *&view);
+    pkv_status wait_on_word(Unit &unit, Views::View &view, Turn &turn) PKV_REQUIRES(loader_.mutex);
+    void end_word(Unit &unit) PKV_REQUIRES(loader_.mutex);
+    void retire() PKV_REQUIRES(loader_.mutex);
+    void take_time(Views::View &view) PKV_REQUIRES(loader_.mutex);
     void count_needs(Unit &unit) PKV_REQUIRES(loader_.mutex);
     void note_failures(const Unit &unit) PKV_REQUIRES(loader_.mutex);
     void wake() PKV_REQUIRES(loader_.mutex); ///< the loader's thread, if there is something to begin
     void adapt_depth() PKV_REQUIRES(loader_.mutex);
-    void fill_view(const Unit &unit, pkv_layer_view &view) PKV_REQUIRES(loader_.mutex);
+    void fill_view(Unit &unit, const Arrays &arrays, pkv_layer_view &view) PKV_REQUIRES(loader_.mutex);
     pkv_status check_room(std::span<const StepTable> tables) const;
     uint64_t absent_in(const StepTable &table, uint32_t group) const;
 
@@ -131,8 +161,9 @@ class Pipeline : public PartSource {
     VirtualArray<int32_t> own_slices_;
     VirtualArray<int32_t> own_indptr_;
     VirtualArray<uint64_t> first_blocks_;
-    int32_t *slices_ = nullptr;
+    int32_t *slices_ = nullptr; ///< on a device those of the caller, or nullptr
     int32_t *indptr_ = nullptr;
+    Views views_; // on a device; which are taken is the caller's thread's to know
 
     // The caller's thread alone:
     bool in_step_ = false;
@@ -145,8 +176,12 @@ class Pipeline : public PartSource {
     uint64_t held_since_ns_ = 0; ///< for traces: compute began
 
     std::vector<StepTable> tables_ PKV_GUARDED_BY(loader_.mutex);
-    std::deque<std::unique_ptr<Unit>> units_ PKV_GUARDED_BY(loader_.mutex); // acquired ones first
+    // Those that are released with loads under way, which there are on devices alone; those that are acquired; others.
+    std::deque<std::unique_ptr<Unit>> units_ PKV_GUARDED_BY(loader_.mutex);
+    size_t released_ PKV_GUARDED_BY(loader_.mutex) = 0;
     size_t acquired_ PKV_GUARDED_BY(loader_.mutex) = 0;
+    std::vector<Fences> buffer_after_ PKV_GUARDED_BY(loader_.mutex); // what each buffer is loaded after
+    uint64_t exposed_ns_ PKV_GUARDED_BY(loader_.mutex) = 0;          // waits of streams
     uint64_t next_number_ PKV_GUARDED_BY(loader_.mutex) = 0;
     // Where the next unit begins.
     uint64_t next_step_ PKV_GUARDED_BY(loader_.mutex) = 0;

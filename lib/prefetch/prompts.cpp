@@ -86,7 +86,7 @@ pkv_status Blocks::end_of(const Prompt &prompt) {
     for (const auto &part : prompt.parts) {
         if (part->state == PartState::idle || part->state == PartState::loading) return PKV_ERR_TIMEOUT;
         if (part->state != PartState::failed) continue;
-        if (part->status == PKV_ERR_TIMEOUT || part->status == PKV_ERR_NO_MEMORY) return part->status;
+        if (part->status == PKV_ERR_TIMEOUT || part->status == PKV_ERR_NO_MEMORY || part->device_failed) return part->status;
         status = PKV_ERR_LOST;
     }
     return status;

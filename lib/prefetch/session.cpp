@@ -122,11 +122,11 @@ void Session::cancel() {
     blocks_.cancel();
 }
 
-void Session::close() {
+void Session::close(const Fences &work) {
     if (closed_) return;
     closed_ = true;
     blocks_.cancel();
-    pipeline_.close();
+    pipeline_.close(work);
     loader_.stop();
 }
 

@@ -36,6 +36,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
     Pool &pool() const { return *pool_; }
     pkv_status check_open() const;
+    const std::shared_ptr<Device> &device() const { return pool_->device(); }
     pkv_status check_table(const Table &table) const;
     pkv_status check_tables(std::span<const std::shared_ptr<Table>> tables) const;
 
@@ -43,7 +44,7 @@ class Session : public std::enable_shared_from_this<Session> {
     Blocks &blocks() { return blocks_; }
     Pipeline &pipeline() { return pipeline_; }
     void cancel();
-    void close(); ///< later calls give PKV_ERR_HANDLE
+    void close(const Fences &work = {}); ///< later calls give PKV_ERR_HANDLE
     void stats(pkv_prefetch_stats &out);
 
   private:

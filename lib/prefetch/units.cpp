@@ -27,7 +27,8 @@ std::shared_ptr<Part> Pipeline::make_part(const std::shared_ptr<StoredImage> &im
     part->layer = layers_[unit.index].layer;
     part->slot = slot;
     part->wanted_ns = monotonic_ns();
-    place(*part, static_cast<uint32_t>(unit.number % num_buffers_));
+    part->after = buffer_after_[buffer_of(unit)];
+    place(*part, buffer_of(unit));
     bind(*part, unit);
     return part;
 }
@@ -35,8 +36,10 @@ std::shared_ptr<Part> Pipeline::make_part(const std::shared_ptr<StoredImage> &im
 /// The unit hears of the part's end.
 void Pipeline::bind(Part &part, Unit &unit) {
     ++unit.open;
-    part.on_end = [this, &unit]() PKV_REQUIRES(loader_.mutex) {
+    part.on_end = [this, &unit, ended = &part]() PKV_REQUIRES(loader_.mutex) {
+        if (unit.late) loader_.use(*ended);
         if (--unit.open != 0) return;
+        end_word(unit);
         const uint64_t took = monotonic_ns() - unit.begun_ns;
         load_ns_ = load_ns_ == 0 ? static_cast<double>(took) : load_ns_ + 0.25 * (static_cast<double>(took) - load_ns_);
     };
@@ -135,7 +138,7 @@ void Pipeline::add_unit(Unit *old) {
 /// Makes units until so many are ahead of the caller, not past the end of the next step: a model with fewer layers than there
 /// are buffers would load the same slices twice.
 void Pipeline::extend(size_t ahead_wanted) {
-    while (ahead() < ahead_wanted && units_.size() < num_buffers_ && next_step_ <= step_ + 1) add_unit(nullptr);
+    while (ahead() < ahead_wanted && units_.size() - released_ < num_buffers_ && next_step_ <= step_ + 1) add_unit(nullptr);
 }
 
 void Pipeline::drop_unit(Unit &unit) {
@@ -155,6 +158,9 @@ void Pipeline::recycle(std::unique_ptr<Unit> unit) {
     unit->open = 0;
     unit->begun_ns = 0;
     unit->counted = false;
+    unit->view = nullptr;
+    unit->on_word = unit->late = false;
+    unit->waits = {};
     spare_.push_back(std::move(unit));
 }
 
@@ -177,15 +183,14 @@ void Pipeline::plan_anew(uint64_t step, uint32_t index, Position begin) {
 }
 
 std::shared_ptr<Part> Pipeline::next(bool urgent) {
-    if (settling_ || (urgent && !waiting_)) return nullptr;
-    for (size_t i = acquired_; i < units_.size(); ++i) {
+    if (settling_) return nullptr;
+    const size_t asked = first_ahead() + waiting_; // somebody waits for those before
+    for (size_t i = 0; i < (urgent ? std::min(asked, units_.size()) : units_.size()); ++i) {
         Unit &unit = *units_[i];
         while (unit.next < unit.parts.size() && unit.parts[unit.next]->state != PartState::idle) ++unit.next;
-        if (unit.next < unit.parts.size()) {
-            if (unit.begun_ns == 0) unit.begun_ns = monotonic_ns();
-            return unit.parts[unit.next];
-        }
-        if (urgent) return nullptr;
+        if (unit.next == unit.parts.size() || !loader_.may_begin(*unit.parts[unit.next])) continue;
+        if (unit.begun_ns == 0) unit.begun_ns = monotonic_ns();
+        return unit.parts[unit.next];
     }
     return nullptr;
 }

@@ -22,8 +22,12 @@ GroupPages Table::tail_pages() const {
 /// Bit mask of the groups in which the block at `committed` is partly committed and visible to others.
 uint32_t Table::shared_tail_groups() {
     if (tail_private_ || committed_ % page_tokens_ == 0) return 0;
-    const uint32_t shared = pool_->shared_groups(tail_pages());
+    const GroupPages tail = tail_pages();
+    const uint32_t shared = pool_->shared_groups(tail);
     tail_private_ = shared == 0;
+    // On a device those who had it, too, may still be copying it.
+    for (uint32_t group = 0; tail_private_ && pool_->device() != nullptr && group < pool_->num_groups(); ++group)
+        if (tail[group] != PKV_NO_PAGE) waits_ |= pool_->before_writing(group, tail[group]);
     return shared;
 }
 

@@ -112,7 +112,7 @@ pkv_status Table::spill(uint64_t first, uint64_t count, const Fences &work, pkv_
     if (first > committed_blocks)
         return fail(PKV_ERR_INVALID, "block %" PRIu64 " of %" PRIu64 " committed ones", first, committed_blocks);
     const uint64_t end = first + std::min(count, committed_blocks - first);
-    waits_ |= work;
+    note_leaving(work);
 
     std::vector<std::pair<uint64_t, AbsentBlock>> leaving;
     std::vector<PageStore> stores;
@@ -166,7 +166,7 @@ pkv_status Table::spill(uint64_t first, uint64_t count, const Fences &work, pkv_
 }
 
 /// Stores each page in the first tier that has room; all of them, or none is left there.
-pkv_status Table::store_spilled(std::span<PageStore> stores) const {
+pkv_status Table::store_spilled(std::span<PageStore> stores) {
     const TierStack &tiers = *pool_->tiers();
     const uint64_t deadline = monotonic_ns() + answer_timeout(tiers, stores.size(), demand_timeout_ns);
     std::vector<PageStore> todo(stores.begin(), stores.end());

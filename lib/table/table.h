@@ -167,7 +167,7 @@ class alignas(64) Table {
     pkv_status make_resident(uint64_t position, uint64_t count);
     void forget_absent_from(uint64_t block);
     void forget_passed(uint32_t group, uint64_t first, uint64_t end);
-    pkv_status store_spilled(std::span<PageStore> stores) const;
+    pkv_status store_spilled(std::span<PageStore> stores);
     pkv_status take_pages_for(uint64_t first, uint64_t end);
     uint64_t adopt_resident(uint64_t end);
     pkv_status load_absent(uint64_t first, uint64_t end, uint64_t deadline, uint64_t &restored, pkv_tier_key &busy,

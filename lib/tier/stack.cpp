@@ -57,7 +57,8 @@ std::shared_ptr<Request> look_up(Tier &tier, RequestItems items, uint64_t deadli
 
 } // namespace
 
-pkv_status TierStack::create(std::vector<Attachment> tiers, uint64_t image_bytes, uint64_t staging_bytes) {
+pkv_status TierStack::create(std::vector<Attachment> tiers, uint64_t image_bytes, uint64_t staging_bytes,
+                             const Staging::Supply &supply) {
     // Tiers hear of the memory before the first request and when it goes; by then they may be gone themselves.
     std::vector<std::weak_ptr<Tier>> told;
     for (const Attachment &item : tiers) told.push_back(item.tier);
@@ -65,7 +66,7 @@ pkv_status TierStack::create(std::vector<Attachment> tiers, uint64_t image_bytes
         for (const auto &tier : told)
             if (const auto alive = tier.lock()) alive->memory(memory, bytes, false);
     };
-    PKV_TRY(staging_.create(image_bytes, std::clamp(staging_bytes / image_bytes, min_slots, max_slots), on_gone));
+    PKV_TRY(staging_.create(image_bytes, std::clamp(staging_bytes / image_bytes, min_slots, max_slots), supply, on_gone));
     tiers_ = std::move(tiers);
     for (const Attachment &item : tiers_) item.tier->memory(staging_.memory(), staging_.memory_bytes(), true);
     return PKV_OK;
@@ -180,7 +181,7 @@ void TierStack::load_in_place(LoadItem &item, size_t index, int8_t tier, const C
     bool good = false;
     if (status == PKV_OK) {
         const void *image = request->value(0) == item.bytes ? from.address(item.key) : nullptr;
-        good = image != nullptr && consume(index, static_cast<const std::byte *>(image), item.bytes);
+        good = image != nullptr && consume(index, static_cast<const std::byte *>(image), item.bytes, nullptr);
         // A clear ends pins, too: what was read then may have been something else in part.
         if (good && from.address(item.key) != image) {
             good = false;
@@ -200,7 +201,7 @@ struct TierStack::LoadRun {
 };
 
 void TierStack::load(std::span<LoadItem> items, const Consumer &consume, uint64_t deadline_ns,
-                     const std::function<bool()> &cancelled) {
+                     const std::function<bool()> &cancelled, const std::function<void()> &let_go) {
     struct Begun {
         size_t item;
         int8_t tier;
@@ -248,8 +249,11 @@ void TierStack::load(std::span<LoadItem> items, const Consumer &consume, uint64_
                 settle(index, tier);
                 continue;
             }
-            std::shared_ptr<std::byte> slot =
-                staging_.acquire(open > 0 ? 0 : std::min(deadline_ns, now + cancel_poll_ns));
+            std::shared_ptr<std::byte> slot = staging_.acquire(0);
+            if (slot == nullptr && open == 0) {
+                if (let_go) let_go();
+                slot = staging_.acquire(std::min(deadline_ns, now + cancel_poll_ns));
+            }
             if (slot == nullptr) break;
             todo.pop_front();
             const size_t number = begun.size();
@@ -290,7 +294,7 @@ void TierStack::load(std::span<LoadItem> items, const Consumer &consume, uint64_
             --open;
             pkv_status status = load.request->status(0);
             if (status == PKV_OK && load.request->value(0) != item.bytes) status = PKV_ERR_IO; // came short
-            const bool good = status == PKV_OK && consume(load.item, load.slot.get(), item.bytes);
+            const bool good = status == PKV_OK && consume(load.item, load.slot.get(), item.bytes, load.slot);
             take_arrival(item, load.tier, status, good, item.bytes);
             traced.end(static_cast<uint32_t>(load.tier), good ? item.bytes : 0);
             const size_t index = load.item;

@@ -44,7 +44,8 @@ class TierStack {
     TierStack &operator=(const TierStack &) = delete;
 
     /// `image_bytes` = the largest image of the pool; staging for `staging_bytes`, and for a few images at least.
-    pkv_status create(std::vector<Attachment> tiers, uint64_t image_bytes, uint64_t staging_bytes);
+    pkv_status create(std::vector<Attachment> tiers, uint64_t image_bytes, uint64_t staging_bytes,
+                      const Staging::Supply &supply = {});
 
     uint32_t size() const { return static_cast<uint32_t>(tiers_.size()); }
     const Attachment &operator[](uint32_t index) const { return tiers_[index]; }
@@ -62,14 +63,17 @@ class TierStack {
     /// Forgets the images of these namespaces in all tiers; waits for it.
     void clear(const std::vector<uint64_t> &tags);
 
-    /// Is given the bytes of an image that arrived; false: they are not the image that was asked for.
-    using Consumer = std::function<bool(size_t item, const std::byte *image, uint64_t bytes)>;
+    /// Is given the bytes of an image that arrived; false: they are not the image that was asked for. They may be kept with
+    /// their slot; those without one lie in a tier's memory, and may be something else once this returns.
+    using Consumer =
+        std::function<bool(size_t item, const std::byte *image, uint64_t bytes, const std::shared_ptr<std::byte> &slot)>;
 
     /// Loads images, each from the first tier that gives a good one, many at once; `consume` runs on this thread, once for
     /// each image that arrives. At the deadline, or when `cancelled` says so, the items that are not done end with
-    /// PKV_ERR_TIMEOUT or PKV_ERR_CANCELLED; late writers write into staging slots that are theirs alone.
+    /// PKV_ERR_TIMEOUT or PKV_ERR_CANCELLED; late writers write into staging slots that are theirs alone. `let_go` is called when
+    /// there is nothing to do but to wait for a slot: those that were kept are wanted back.
     void load(std::span<LoadItem> items, const Consumer &consume, uint64_t deadline_ns,
-              const std::function<bool()> &cancelled = {});
+              const std::function<bool()> &cancelled = {}, const std::function<void()> &let_go = {});
 
     /// Begins to load `bytes` bytes of an image, from `offset` on, from one tier into a slot, which is kept until the request
     /// has ended. note_load() is to be told what became of it.

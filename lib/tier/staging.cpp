@@ -18,7 +18,7 @@ struct Staging::State {
     std::mutex mutex;
     std::condition_variable freed;
     std::vector<std::byte *> free;
-    std::byte *memory = nullptr;
+    std::shared_ptr<std::byte> memory;
     uint64_t slot_bytes = 0;
     uint64_t slots = 0;
 
@@ -34,39 +34,51 @@ struct Staging::State {
 /// there, and so it is left to a thread of its own.
 Staging::State::~State() {
     if (memory == nullptr) return;
-    auto go = [end = std::move(on_gone), base = memory, bytes = slot_bytes * slots] {
-        if (end) end(base, bytes);
-        munmap(base, bytes);
-    };
     if (InCompletion::active()) {
+        std::shared_ptr<std::shared_ptr<std::byte>> left;
         try {
-            std::thread(go).detach();
+            left = std::make_shared<std::shared_ptr<std::byte>>();
+            left->swap(memory);
+            std::thread([left, end = on_gone, bytes = slot_bytes * slots] {
+                if (end) end(left->get(), bytes);
+                *left = nullptr;
+            }).detach();
             return;
-        } catch (const std::exception &) {} // no thread: here, then
+        } catch (const std::exception &) { // no thread: here, then
+            if (left != nullptr) left->swap(memory);
+        }
     }
-    go();
+    if (on_gone) on_gone(memory.get(), slot_bytes * slots);
 }
 
-pkv_status Staging::create(uint64_t slot_bytes, uint64_t slots, std::function<void(void *, uint64_t)> on_gone) {
+namespace {
+
+pkv_status map_memory(uint64_t bytes, std::shared_ptr<std::byte> &memory) {
+    void *base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) return fail(PKV_ERR_NO_MEMORY, "%" PRIu64 " bytes of staging memory", bytes);
+    madvise(base, bytes, MADV_HUGEPAGE);
+    memory.reset(static_cast<std::byte *>(base), [bytes](std::byte *mapped) { munmap(mapped, bytes); });
+    return PKV_OK;
+}
+
+} // namespace
+
+pkv_status Staging::create(uint64_t slot_bytes, uint64_t slots, const Supply &supply,
+                           std::function<void(void *, uint64_t)> on_gone) {
     auto state = std::make_shared<State>();
     state->free.reserve(slots); // so that giving back never throws
-    void *memory =
-        mmap(nullptr, slot_bytes * slots, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED)
-        return fail(PKV_ERR_NO_MEMORY, "staging memory of %" PRIu64 " images of %" PRIu64 " bytes", slots, slot_bytes);
-    madvise(memory, slot_bytes * slots, MADV_HUGEPAGE);
-    state->memory = static_cast<std::byte *>(memory);
+    PKV_TRY(supply ? supply(slot_bytes * slots, state->memory) : map_memory(slot_bytes * slots, state->memory));
     state->slot_bytes = slot_bytes;
     state->slots = slots;
     state->on_gone = std::move(on_gone);
-    for (uint64_t i = slots; i-- > 0;) state->free.push_back(state->memory + i * slot_bytes);
+    for (uint64_t i = slots; i-- > 0;) state->free.push_back(state->memory.get() + i * slot_bytes);
     state_ = std::move(state);
     return PKV_OK;
 }
 
 uint64_t Staging::slot_bytes() const { return state_->slot_bytes; }
 uint64_t Staging::slots() const { return state_->slots; }
-std::byte *Staging::memory() const { return state_->memory; }
+std::byte *Staging::memory() const { return state_->memory.get(); }
 uint64_t Staging::memory_bytes() const { return state_->slot_bytes * state_->slots; }
 
 uint64_t Staging::in_use() const {

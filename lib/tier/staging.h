@@ -17,8 +17,12 @@ class Staging {
     Staging(const Staging &) = delete;
     Staging &operator=(const Staging &) = delete;
 
+    /// Where the memory comes from, if it has to be special: aligned to 4096.
+    using Supply = std::function<pkv_status(uint64_t bytes, std::shared_ptr<std::byte> &memory)>;
+
     /// `on_gone` is called when the memory is about to go, after the last slot came back: by then this object may be gone, too.
-    pkv_status create(uint64_t slot_bytes, uint64_t slots, std::function<void(void *memory, uint64_t bytes)> on_gone);
+    pkv_status create(uint64_t slot_bytes, uint64_t slots, const Supply &supply,
+                      std::function<void(void *memory, uint64_t bytes)> on_gone);
 
     uint64_t slot_bytes() const;
     uint64_t slots() const;

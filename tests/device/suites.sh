@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The tests of host pools again, on the fake device: suites.list says which, and how. Then the other way round: of a device on
-# which nothing is ordered that the library orders, the random test has to complain.
+# The tests of host pools again, on the fake device: suites.list says which, and how; or another list, which is the argument. Of
+# suites.list comes the other way round, too: of a device on which nothing is ordered that the library orders, the random test has
+# to complain.
 
 set -u
 cd "$(dirname "$0")/../.."
 build=${BUILD:-$PWD/build}
 export PKV_PLUGIN_DIR=$build/tests/device/fake PKV_FAKE_DEVICE=open
+list=${1:-suites}
 status=0
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
@@ -29,7 +31,8 @@ while read -r name modes; do
             status=1
         fi
     done
-done < tests/device/suites.list
+done < "tests/device/$list.list"
+[ "$list" = suites ] || exit $status
 
 if PKV_FAKE_DEVICE='open unordered' PKV_TEST_STEPS=480 run shadow/model streams; then
     echo "FAIL without order the random test sees wrong bytes"

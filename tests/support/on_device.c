@@ -6,7 +6,6 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +55,8 @@ static const struct fake_device *device(void) {
 }
 
 static bool with_streams(const pkv_sync *sync) { return sync == NULL && device() != NULL && the.streams; }
+
+bool runs_on_device(void) { return device() != NULL; }
 
 void settle_device(void) {
     if (device() != NULL) the.device->finish(NULL);
@@ -304,4 +305,28 @@ pkv_status test_batch_commit(pkv_batch *batch, const uint32_t *num_accepted, pkv
     int number;
     const pkv_sync stream = stream_of(batch, true, &number);
     return pkv_batch_commit(batch, num_accepted, statuses, &stream);
+}
+
+pkv_status test_prefetch_layer_acquire(pkv_prefetch *session, uint32_t index, uint64_t timeout_ns, const pkv_sync *sync,
+                                       pkv_layer_view *view) {
+    if (!with_streams(sync)) return pkv_prefetch_layer_acquire(session, index, timeout_ns, sync, view);
+    int number;
+    const pkv_sync stream = some_stream(&number);
+    const pkv_status status = pkv_prefetch_layer_acquire(session, index, timeout_ns, &stream, view);
+    if (status == PKV_OK) the.device->finish(stream.handle);
+    return status;
+}
+
+pkv_status test_prefetch_layer_release(pkv_prefetch *session, uint32_t index, const pkv_sync *sync) {
+    if (!with_streams(sync)) return pkv_prefetch_layer_release(session, index, sync);
+    int number;
+    const pkv_sync stream = some_stream(&number);
+    return pkv_prefetch_layer_release(session, index, &stream);
+}
+
+pkv_status test_prefetch_close(pkv_prefetch *session, const pkv_sync *sync) {
+    if (!with_streams(sync)) return pkv_prefetch_close(session, sync);
+    int number;
+    const pkv_sync stream = some_stream(&number);
+    return pkv_prefetch_close(session, &stream);
 }

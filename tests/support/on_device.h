@@ -7,6 +7,11 @@
 
 #include <pagedkv/pagedkv.h>
 
+#include <stdbool.h>
+
+/* Whether pools of host memory are made on the device. */
+bool runs_on_device(void);
+
 /* All that was put into the device's streams has been done: before a test looks into pages, or writes there, in place. */
 void settle_device(void);
 
@@ -40,6 +45,11 @@ pkv_status test_batch_write(pkv_batch *batch, uint32_t group, uint32_t layer, co
 pkv_status test_batch_gather(pkv_batch *batch, uint32_t group, uint32_t layer, const uint64_t *first, uint64_t padded,
                              const pkv_tensor *k, const pkv_tensor *v, const pkv_sync *sync);
 pkv_status test_batch_commit(pkv_batch *batch, const uint32_t *num_accepted, pkv_status *statuses, const pkv_sync *sync);
+/* A view is what the host sees once its stream has come so far. */
+pkv_status test_prefetch_layer_acquire(pkv_prefetch *session, uint32_t index, uint64_t timeout_ns, const pkv_sync *sync,
+                                       pkv_layer_view *view);
+pkv_status test_prefetch_layer_release(pkv_prefetch *session, uint32_t index, const pkv_sync *sync);
+pkv_status test_prefetch_close(pkv_prefetch *session, const pkv_sync *sync);
 
 #ifndef PKV_TESTS_ON_DEVICE_ITSELF
 #define pkv_pool_create test_pool_create
@@ -61,6 +71,9 @@ pkv_status test_batch_commit(pkv_batch *batch, const uint32_t *num_accepted, pkv
 #define pkv_batch_write test_batch_write
 #define pkv_batch_gather test_batch_gather
 #define pkv_batch_commit test_batch_commit
+#define pkv_prefetch_layer_acquire test_prefetch_layer_acquire
+#define pkv_prefetch_layer_release test_prefetch_layer_release
+#define pkv_prefetch_close test_prefetch_close
 #endif
 
 #endif

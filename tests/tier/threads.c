@@ -20,7 +20,8 @@ static uint64_t now_ms(void) {
 
 static void *work(void *context) {
     storm_worker *w = context;
-    for (int step = 0; step < steps && w->failure[0] == 0 && now_ms() < deadline_ms; ++step) storm_step(w);
+    for (int step = 0; step < steps && w->failure[0] == 0 && (now_ms() < deadline_ms || w->rows_compared == 0); ++step)
+        storm_step(w);
     storm_end(w);
     atomic_fetch_sub(&at_work, 1);
     return NULL;

@@ -516,12 +516,19 @@ class Nodes(Case):
             self.skipTest(f"no nodes here: {error.detail}")
 
     def test_images_of_another_node(self):
+        self.read_from_another(copy=False)
+
+    def test_copies_of_images_of_another_node(self):
+        self.read_from_another(copy=True)
+
+    def read_from_another(self, copy):
         key = os.urandom(32)
         tokens = list(range(1, 9))
         with pagedkv.Tier.host(1 << 20) as tier, make_pool(tiers=[pagedkv.Attachment(tier, "write_through")]) as pool:
             filled(pool, tokens).close()
             pool.flush(10)
-            with pagedkv.Node(key, listen="127.0.0.1:0", provider="tcp", name="giver", tiers=[tier], pools=[pool]) as giver:
+            serves = dict(listen="127.0.0.1:0", name="giver", tiers=[tier], pools=[pool], promote=True, copy=copy)
+            with pagedkv.Node(key, provider="tcp", **serves) as giver:
                 with pagedkv.Node(key, provider="tcp") as reader:
                     reader.connect(giver.address, timeout=10)
                     (peer,) = reader.peers()
@@ -534,6 +541,7 @@ class Nodes(Case):
                             table.gather(1, 0, out)
                             self.assertEqual(out, rows(8)[0])
                     self.assertGreater(reader.stats().bytes_read, 0)
+                    self.assertEqual(giver.stats().bytes_served > 0, copy)  # those that were copied for it
                     self.assertIn("tcp", reader.stats().provider)
                     reader.disconnect(giver.address)
                     with self.fails_with(Status.NOT_FOUND):
@@ -556,6 +564,42 @@ class Nodes(Case):
                     offer.op.wait(10)
                 with self.fails_with(Status.INVALID):
                     taker.pull(other, b"no ticket")
+
+    def test_a_sequence_is_handed_over_layer_by_layer(self):
+        key, tokens = os.urandom(32), list(range(1, 8))
+        with make_pool() as pool, make_pool() as other, pool.table() as table, pagedkv.Queue() as queue:
+            table.admit(tokens)
+            with pagedkv.Node(key, listen="127.0.0.1:0", provider="tcp") as giver, pagedkv.Node(key, provider="tcp") as taker:
+                with self.fails_with(Status.STATE):
+                    giver.offer(table)  # nothing is committed
+                with giver.offer(table, num_tokens=7, max_pulls=2) as offer:
+                    self.assertEqual((offer.info().num_tokens, offer.info().ready_tokens), (7, 0))
+                    taker.pull(other, [offer.ticket], queue=queue, user=5, timeout=30)
+                    k, v = rows(7)
+                    for layer in range(2):
+                        table.write(layer, 0, k, v)
+                        offer.ready(7, group=0, layer=layer)
+                    offer.ready(7)
+                    with self.fails_with(Status.INVALID):
+                        offer.ready(8)
+                    (ended,) = queue.drain(timeout=30)
+                    self.assertEqual((ended.user, ended.status), (5, Status.OK))
+                    with ended.op.table() as pulled:
+                        out = array("f", bytes(7 * 32)), array("f", bytes(7 * 32))
+                        pulled.gather(1, 0, *out)
+                        self.assertEqual(out, (k, v))
+                        with self.fails_with(Status.STATE):
+                            ended.op.table()
+                    ended.op.close()
+                    self.assertEqual((offer.info().status, offer.info().pulls), (Status.BUSY, 1))
+                    ticket = offer.ticket
+                with self.fails_with(Status.HANDLE):
+                    offer.info()
+                with taker.pull(other, ticket, timeout=30) as op:
+                    with self.fails_with(Status.NOT_FOUND):  # withdrawn
+                        op.wait(30)
+                    with self.fails_with(Status.NOT_FOUND):
+                        op.table()
 
     def test_keys_and_addresses_that_are_none(self):
         with self.fails_with(Status.INVALID):
