@@ -41,6 +41,7 @@ func TestDevicePool(t *testing.T) {
 	}
 	device := Device{CUDADevice, 0}
 	check(t, device.Available())
+	stepOnDevice(t)
 	options := PoolOptions{PageTokens: 16, Groups: []GroupOptions{groupOf()}, Device: device, TransferBlocks: 4}
 	pool, other := must(NewPool(options)), must(NewPool(options))
 	defer pool.Close()
@@ -74,4 +75,50 @@ func TestDevicePool(t *testing.T) {
 	options.InPlace = AfterCount(counter, 1, 0)
 	_, err := NewPool(options)
 	wants(t, err, ErrInvalid, "in_place")
+}
+
+// A step over layers on the device of host memory, without a stream: the call waits, and the lists are there.
+func stepOnDevice(t *testing.T) {
+	tier := must(HostTier(8 << 20))
+	defer tier.Close()
+	pool := must(NewPool(PoolOptions{PageTokens: 16, Groups: []GroupOptions{groupOf()}, Device: Device{CUDADevice, 0}, Tiers: []TierAttachment{{Tier: tier}}}))
+	defer pool.Close()
+	memory := make([]float32, 100*row)
+	for i := range memory {
+		memory[i] = float32(i)
+	}
+	here := RowsOf(memory, F32, 100) // the device reads all memory of the host
+	table := must(pool.Table())
+	defer table.Close()
+	must(table.Admit(&Prompt{Tokens: tokensFrom(1, 100)}, nil))
+	for layer := uint32(0); layer < 2; layer++ {
+		check(t, table.Write(0, layer, 0, 100, here, here, nil))
+	}
+	check(t, table.Commit(100, nil))
+	if spilled := must(table.Spill(0, 4, nil)); spilled.SpilledBlocks != 4 {
+		t.Fatal(spilled)
+	}
+	session := must(pool.Prefetch(&PrefetchOptions{NumBuffers: 2, MaxTables: 2, StagingPages: []uint64{16}}))
+	defer session.Close()
+	must(session.StepBegin([]*Table{table}, nil))
+	seen := 0
+	for last := false; !last; {
+		view := must(session.AcquireIn(0, Forever, nil))
+		for _, slice := range view.Slices {
+			at := view.Layout.KBase + uintptr(slice)*uintptr(view.Layout.K.Page)
+			if got := memoryAt(at, 1)[0]; got != float32(seen*16*row) {
+				t.Fatal(seen, got)
+			}
+			seen++
+		}
+		if view.NumSlices != uint64(len(view.Slices)) || view.NumTables != 1 || view.SlicesAt == 0 || view.IndptrAt == 0 || view.FirstBlockAt == 0 {
+			t.Fatal(view)
+		}
+		check(t, session.Release(0, nil))
+		last = view.Last
+	}
+	if seen != 7 {
+		t.Fatal(seen)
+	}
+	must(session.StepEnd())
 }

@@ -96,6 +96,8 @@ func TestArraysOfTheCallersForViews(t *testing.T) {
 		Slices: uintptr(slices), SliceIndptr: uintptr(indptr)}))
 	defer session.Close()
 	must(session.StepBegin([]*Table{table}, nil))
+	_, err := session.AcquireIn(0, Forever, CUDAStream(4096)) // a host pool
+	wants(t, err, ErrUnsupported)
 	for layer := uint32(0); layer < 2; layer++ {
 		for seen := 0; ; {
 			view := must(session.Acquire(layer, Forever))

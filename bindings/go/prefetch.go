@@ -195,8 +195,8 @@ func (s *Session) StepBegin(tables []*Table, numTokens []uint64) ([]Status, erro
 	return statuses, err
 }
 
-// LayerView is a layer of a step, or a range of it: pkv_layer_view (prefetch.h). The slices are copies; what Layout leads to is valid until
-// the release.
+// LayerView is a layer of a step, or a range of it: pkv_layer_view (prefetch.h). The slices are copies; what Layout and the addresses lead
+// to is valid until the release.
 type LayerView struct {
 	Index      uint32
 	Group      uint32
@@ -208,10 +208,21 @@ type LayerView struct {
 	FirstBlock []uint64 // the block of each table's first entry
 	Layout     LayerLayout
 	Waited     time.Duration
+
+	// Where the three lists are, for kernels: int32 [NumSlices], int32 [NumTables + 1], uint64 [NumTables].
+	SlicesAt, IndptrAt, FirstBlockAt uintptr
+	NumTables                        uint32
+	NumSlices                        uint64
 }
 
 // Acquire gives the next range of a layer, and waits until its bytes are there.
 func (s *Session) Acquire(index uint32, timeout time.Duration) (LayerView, error) {
+	return s.AcquireIn(index, timeout, nil)
+}
+
+// AcquireIn is the same for a pool on a device. With a CUDAStream it does not wait, the stream does: the view's lists are not filled, since
+// they are only read when the stream has come so far, and the addresses are for kernels in it. Release takes the stream, too.
+func (s *Session) AcquireIn(index uint32, timeout time.Duration, sync *Sync) (LayerView, error) {
 	var view LayerView
 	if err := s.enter("session"); err != nil {
 		return view, err
@@ -219,20 +230,25 @@ func (s *Session) Acquire(index uint32, timeout time.Duration) (LayerView, error
 	defer s.leave() // only now: until then nobody closes the session, whose memory is read here
 	err := withTables(s.step, func() error {
 		c := C.pkvgo_layer_view()
-		err := call(func() C.pkv_status {
-			return C.pkv_prefetch_layer_acquire(s.h, C.uint32_t(index), nanoseconds(timeout), nil, &c)
-		})
+		err := call(sync.with(func(after *C.pkv_sync) C.pkv_status {
+			return C.pkv_prefetch_layer_acquire(s.h, C.uint32_t(index), nanoseconds(timeout), after, &c)
+		}))
 		if err == nil {
-			view = newView(&c)
+			view = newView(&c, sync == nil || sync.kind != streamKind)
 		}
 		return err
 	})
 	return view, err
 }
 
-func newView(c *C.pkv_layer_view) LayerView {
+func newView(c *C.pkv_layer_view, ready bool) LayerView {
 	view := LayerView{Index: uint32(c.index), Group: uint32(c.group), Layer: uint32(c.layer), Buffer: uint32(c.buffer), Last: c.last != 0,
-		Layout: newLayout(&c.layout), Waited: time.Duration(c.waited_ns)}
+		Layout: newLayout(&c.layout), Waited: time.Duration(c.waited_ns), SlicesAt: uintptr(unsafe.Pointer(c.slices)),
+		IndptrAt: uintptr(unsafe.Pointer(c.indptr)), FirstBlockAt: uintptr(unsafe.Pointer(c.first_block)), NumTables: uint32(c.num_tables),
+		NumSlices: uint64(c.num_slices)}
+	if !ready {
+		return view
+	}
 	view.Slices = append(view.Slices, unsafe.Slice((*int32)(unsafe.Pointer(c.slices)), c.num_slices)...)
 	view.Indptr = append(view.Indptr, unsafe.Slice((*int32)(unsafe.Pointer(c.indptr)), c.num_tables+1)...)
 	view.FirstBlock = append(view.FirstBlock, unsafe.Slice((*uint64)(unsafe.Pointer(c.first_block)), c.num_tables)...)

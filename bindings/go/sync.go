@@ -43,8 +43,10 @@ type Sync struct {
 	timeout time.Duration
 }
 
+const streamKind = 1
+
 // CUDAStream is in order on a CUDA stream.
-func CUDAStream(stream uintptr) *Sync { return &Sync{kind: 1, handle: stream} }
+func CUDAStream(stream uintptr) *Sync { return &Sync{kind: streamKind, handle: stream} }
 
 // CUDAEvent is after a CUDA event.
 func CUDAEvent(event uintptr) *Sync { return &Sync{kind: 2, handle: event} }

@@ -566,6 +566,7 @@ function Op:table() return core.pull_table(self) end
 local Session = core.class("Session")
 
 --- A prefetch session: the fields of pkv_prefetch_options; policy by name, layers = {{group, layer} ...}, staging_pages = {...}.
+--- lists = false: views have addresses of their lists, for kernels on a device, and no lists.
 function Pool:session(fields)
     local bits = flags(fields, {off = core.PREFETCH_OFF, whole_layers = core.PREFETCH_WHOLE_LAYERS})
     local options = fill(core.prefetch_options(), fields, "session", {
@@ -574,9 +575,10 @@ function Pool:session(fields)
             for _, one in ipairs(value) do native:add_layer(one[1], one[2]) end
         end,
         staging_pages = function(native, value) native:set_staging_pages(value, #value) end,
-        off = function() end, whole_layers = function() end, flags = function() end,
+        off = function() end, whole_layers = function() end, flags = function() end, lists = function() end,
     })
     options.flags = bits
+    if fields and fields.lists == false then return core.prefetch_open(self, options) end
     if options.num_buffers == 0 then options.num_buffers = 4 end
     if options.max_tables == 0 then options.max_tables = 256 end
     if options.max_slices == 0 then
@@ -624,16 +626,24 @@ local function int32s(memory, first, count)
 end
 
 --- The next range of a layer: index, group, layer, last (true or false), waited_ns; slices, a list of slice ids, -1 for what is
---- not to be had; indptr: table t has slices[indptr[t] + 1] ... slices[indptr[t + 1]]; layout, for kernels that read in place.
-function Session:layer_acquire(index, timeout)
-    local view, memory = core.prefetch_layer_acquire(self, index, nanoseconds(timeout), nil), core.kept(self)
-    return {
+--- not to be had; indptr: table t has slices[indptr[t] + 1] ... slices[indptr[t + 1]]; layout, for kernels that read in place. With
+--- lists = false there are slices_address (int32, num_slices of them) and indptr_address (int32, num_tables + 1) in their place, and
+--- sync may be a cuda_stream() on a device: the stream waits for the bytes, not the call. Release it in the same stream.
+function Session:layer_acquire(index, timeout, sync)
+    local memory = core.kept(self)
+    if memory and sync then fail("layer_acquire: a sync is for sessions with lists = false") end
+    local view = core.prefetch_layer_acquire(self, index, nanoseconds(timeout), sync)
+    local range = {
         index = view.index, group = view.group, layer = view.layer, last = view.last ~= 0, waited_ns = view.waited_ns,
-        num_tables = view.num_tables,
-        slices = int32s(memory.slices, view.buffer * memory.max_slices, view.num_slices),
-        indptr = int32s(memory.indptr, view.buffer * memory.max_indptr, view.num_tables + 1),
-        layout = view:get_layout(),
+        num_tables = view.num_tables, num_slices = view.num_slices, layout = view:get_layout(),
     }
+    if memory then
+        range.slices = int32s(memory.slices, view.buffer * memory.max_slices, view.num_slices)
+        range.indptr = int32s(memory.indptr, view.buffer * memory.max_indptr, view.num_tables + 1)
+    else
+        range.slices_address, range.indptr_address = view.slices_address, view.indptr_address
+    end
+    return range
 end
 function Session:layer_release(index, sync) core.prefetch_layer_release(self, index, sync) end
 

@@ -372,6 +372,28 @@ test("a device that is not there is said to be so", function()
 end)
 
 -- What is a device to the library, and memory to a test that knows it (tests/device/fake): check.sh runs this once more, with it.
+test("a step whose lists stay with the session", function()
+    local tier <close> = pagedkv.host_tier({capacity_bytes = 1 << 22})
+    local pool <close> = make_pool({num_pages = 32, tiers = {{tier, policy = "write_through"}}})
+    local sequence <close> = filled(pool, range(1, 32))
+    equal(sequence:spill(0, 6).spilled_blocks, 6)
+    local session <close> = pool:session({num_buffers = 2, staging_pages = {4}, lists = false})
+    equal(list(session:step_begin({sequence})), "0")
+    fails(status.UNSUPPORTED, "", session.layer_acquire, session, 0, 10, pagedkv.cuda_stream(4096)) -- a host pool
+    local slices = 0
+    repeat
+        local view = session:layer_acquire(0, 10)
+        equal(view.slices, nil)
+        equal(view.slices_address ~= 0 and view.indptr_address ~= 0, true)
+        slices = slices + view.num_slices
+        session:layer_release(0)
+    until view.last
+    equal(slices, 8)
+    equal(list(select(2, session:step_end())), "0")
+    local other <close> = pool:session({num_buffers = 2, staging_pages = {4}})
+    fails(status.INVALID, "lists = false", other.layer_acquire, other, 0, 10, pagedkv.cuda_stream(4096))
+end)
+
 if os.getenv("PKV_FAKE_DEVICE") then test("a pool on a device", function()
     pagedkv.device_available("cuda", 0)
     local pool <close> = make_pool({device = "cuda"})

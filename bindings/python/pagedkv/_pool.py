@@ -109,6 +109,7 @@ class Pool(Owned):
         options.page_tokens = page_tokens
         options.huge_pages = choice("huge_pages", huge_pages)
         options.device, options.device_index = kind, index = device_of(device)
+        self._on_device = kind != _core.DEVICE_HOST
         if in_place is not None:
             options.set_in_place(in_place)
         if keep_unstored:

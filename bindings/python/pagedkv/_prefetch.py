@@ -7,7 +7,7 @@ from array import array
 from typing import Any, Iterator, List, Optional, Sequence, Tuple, Union
 
 from . import _core
-from ._errors import PagedKVError, Status, fill
+from ._errors import PagedKVError, Status, error_of, fill
 from ._handles import Owned
 from ._pool import Match, Pool, Prompts, view_of
 from ._table import Table
@@ -21,9 +21,17 @@ class LayerView:
     slices: int32 ids of [table after table]; -1: dropped by a window, or not to be had. indptr: table t has
     slices[indptr[t]:indptr[t + 1]]. first_block: the block of each table's first entry. k, v: the memory that ids index:
     k[slices[i]] is [page_tokens, heads, elements].
+
+    Acquired with a CUDA stream, slices, indptr and first_block are None: they are to be read when the stream has come so far, by
+    kernels in it, at slices_address (int32, num_slices of them), indptr_address (int32, num_tables + 1) and first_block_address
+    (uint64, num_tables). layout says where rows are; there are no k and v.
     """
 
-    def __init__(self, session: "PrefetchSession", native: Any) -> None:
+    slices: Any
+    indptr: Any
+    first_block: Any
+
+    def __init__(self, session: "PrefetchSession", native: Any, sync: Optional[Sync]) -> None:
         self._session = session
         self._native = native
         self.index: int = native.index
@@ -32,8 +40,15 @@ class LayerView:
         self.num_tables: int = native.num_tables
         self.last: bool = native.last != 0
         self.waited_ns: int = native.waited_ns
-        self.slices, self.indptr = session._lists(native)
-        self.first_block = _numbers(native.first_block_address, native.num_tables, session)
+        self.num_slices: int = native.num_slices
+        self.slices_address: int = native.slices_address
+        self.indptr_address: int = native.indptr_address
+        self.first_block_address: int = native.first_block_address
+        if sync is not None and sync.kind == _core.SYNC_CUDA_STREAM:
+            self.slices = self.indptr = self.first_block = None
+        else:
+            self.slices, self.indptr = session._lists(native)
+            self.first_block = _numbers(native.first_block_address, native.num_tables, session)
         self._arrays: Optional[Tuple[Any, Any]] = None
 
     @property
@@ -42,6 +57,8 @@ class LayerView:
         return self._native.get_layout()
 
     def _views(self) -> Tuple[Any, Any]:
+        if self.slices is None:
+            raise error_of(Status.STATE, "k and v: which slices there are is known in the stream; layout has the addresses")
         if self._arrays is None:
             entries = max(self.slices, default=-1) + 1
             self._arrays = view_of(self._session, self._native.get_layout(), entries, False)
@@ -56,11 +73,12 @@ class LayerView:
         return self._views()[1]
 
 
-def _numbers(address: int, count: int, session: "PrefetchSession") -> "array[int]":
-    """A copy of uint64 numbers of the session's own."""
-    out = array("Q")
+def _numbers(address: int, count: int, session: "PrefetchSession", kind: str = "Q") -> "array[int]":
+    """A copy of uint64 or int32 numbers of the session's own."""
+    out = array(kind)
     if count:
-        out.frombytes(memoryview(_core.memory(session, address, _core.DTYPE_OPAQUE, (8 * count,), (1,), False, True)))
+        size = out.itemsize * count
+        out.frombytes(memoryview(_core.memory(session, address, _core.DTYPE_OPAQUE, (size,), (1,), False, True)))
     return out
 
 
@@ -73,13 +91,13 @@ class Step:
         self._session = session
         self.statuses = statuses
 
-    def layer(self, index: int, timeout: Optional[float] = None) -> Iterator[LayerView]:
+    def layer(self, index: int, timeout: Optional[float] = None, sync: Optional[Sync] = None) -> Iterator[LayerView]:
         while True:
-            view = self._session.layer_acquire(index, timeout)
+            view = self._session.layer_acquire(index, timeout, sync)
             try:
                 yield view
             finally:
-                self._session.layer_release(index)
+                self._session.layer_release(index, sync)
             if view.last:
                 return
 
@@ -130,9 +148,11 @@ class PrefetchSession(Owned):
             pages = [int(pool.stats(group=g).num_pages) for g in range(pool.num_groups)]
             max_slices = max(65536, 4 * max(pages, default=0))
         options.max_slices = max_slices
-        # Lists of views are memory of this object's, so that they outlive the session.
+        # Lists of views are memory of this object's, so that they outlive the session; on a device the session's, which kernels read.
         self._max_slices, self._max_indptr = max_slices, max_tables + 1
-        if 0 < num_buffers <= _core.PREFETCH_MAX_BUFFERS and 0 < max_tables <= 65536 and max_slices <= 1 << 32:
+        self._slices = self._indptr = memoryview(b"").cast("i")
+        self._copies = pool._on_device
+        if not self._copies and 0 < num_buffers <= _core.PREFETCH_MAX_BUFFERS and 0 < max_tables <= 65536 and max_slices <= 1 << 32:
             self._slices = memoryview(bytearray(4 * num_buffers * max_slices)).cast("i")
             self._indptr = memoryview(bytearray(4 * num_buffers * self._max_indptr)).cast("i")
             pins = [_core.Pin(self._slices, True, "slices"), _core.Pin(self._indptr, True, "slice_indptr")]
@@ -142,6 +162,10 @@ class PrefetchSession(Owned):
         self._adopt(pool)
 
     def _lists(self, native: Any) -> Tuple[memoryview, memoryview]:
+        if self._copies:
+            slices = _numbers(native.slices_address, native.num_slices, self, "i")
+            indptr = _numbers(native.indptr_address, native.num_tables + 1, self, "i")
+            return memoryview(slices).toreadonly(), memoryview(indptr).toreadonly()
         at, indptr_at = native.buffer * self._max_slices, native.buffer * self._max_indptr
         return (
             self._slices[at : at + native.num_slices].toreadonly(),
@@ -214,9 +238,10 @@ class PrefetchSession(Owned):
         _core.prefetch_step_begin(self, len(tables), tables, num_tokens, statuses)
         return statuses
 
-    def layer_acquire(self, index: int, timeout: Optional[float] = None) -> LayerView:
-        """The next range of a layer, once its bytes are there."""
-        return LayerView(self, _core.prefetch_layer_acquire(self, index, nanoseconds(timeout), None))
+    def layer_acquire(self, index: int, timeout: Optional[float] = None, sync: Optional[Sync] = None) -> LayerView:
+        """The next range of a layer, once its bytes are there. On a device, with sync=cuda_stream(), the stream waits for them and
+        the call does not; release it in the same stream."""
+        return LayerView(self, _core.prefetch_layer_acquire(self, index, nanoseconds(timeout), sync), sync)
 
     def layer_release(self, index: int, sync: Optional[Sync] = None) -> None:
         """Ends the use of the oldest acquired range, which has to be of this layer."""

@@ -491,6 +491,65 @@ class Devices(Case):
             ],
         )
 
+    def test_a_step_in_a_stream_of_a_device_of_host_memory(self):
+        build = os.environ.get("BUILD", "build")
+        folder = os.path.join(os.path.abspath(build), "tests", "device", "fake")
+        if not os.path.exists(os.path.join(folder, "libpagedkv-cuda.so")):
+            self.skipTest("no GPU here: and no device of host memory is built")
+        os.environ["PKV_PLUGIN_DIR"], os.environ["PKV_FAKE_DEVICE"] = folder, "open"
+        try:
+            out = in_process(
+                f"""
+                import ctypes, os, sys
+                from array import array
+                sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)
+                import pagedkv as p
+                from support import HandMade, make_pool
+                p.device_available("cuda")
+                plugin = ctypes.CDLL({os.path.join(folder, "libpagedkv-cuda.so")!r})
+                plugin.fake_device.restype = ctypes.POINTER(ctypes.c_void_p)
+                calls = plugin.fake_device()
+                make_stream = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int32)(calls[4])
+                finish = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(calls[8])
+                stream = make_stream(0)
+                sync = p.cuda_stream(stream)
+                rows = array("f", range(32 * 8))
+                here = HandMade(None, (32, 2, 4), 2, 32, device=(2, 0), address=rows.buffer_info()[0])
+                with p.Tier.host(1 << 20) as tier, make_pool(device="cuda", num_pages=32, num_layers=1, tiers=[tier]) as pool:
+                    with pool.table() as table, pool.session(num_buffers=2, staging_pages=[4]) as session:
+                        table.admit(list(range(32)))
+                        table.write(0, 0, here, here, sync=sync)
+                        table.commit(32, sync)
+                        print(table.spill(0, 6).spilled_blocks)
+                        for given in (None, sync):
+                            seen = 0
+                            with session.step([table]) as step:
+                                for view in step.layer(0, sync=given):
+                                    if given is not None:
+                                        assert view.slices is None and view.indptr is None and view.first_block is None
+                                        try:
+                                            view.k
+                                        except p.StateError as error:
+                                            message = error.detail
+                                        finish(stream)
+                                    slices = (ctypes.c_int32 * view.num_slices).from_address(view.slices_address)
+                                    assert given is not None or list(view.slices) == list(slices)
+                                    for one in slices:
+                                        at = view.layout.k_base_address + one * view.layout.k_page_stride
+                                        assert ctypes.c_float.from_address(at).value == seen * 32, (seen, one)
+                                        seen += 1
+                            print(seen, list(step.statuses))
+                        finish(stream)
+                print(message)
+                """
+            )
+        finally:
+            del os.environ["PKV_PLUGIN_DIR"], os.environ["PKV_FAKE_DEVICE"]
+        self.assertEqual(
+            out.splitlines(),
+            ["6", "8 [0]", "8 [0]", "k and v: which slices there are is known in the stream; layout has the addresses"],
+        )
+
     def test_a_pool_on_a_gpu(self):
         try:
             pagedkv.device_available("cuda")

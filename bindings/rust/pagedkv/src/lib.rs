@@ -168,7 +168,9 @@ pub use pool::{
     Arrangement, Attention, CallerMemory, Events, GroupOptions, HeldPages, LayerLayout, Lookup, Memory, Pool,
     PoolOptions, Scales, TierAttachment,
 };
-pub use prefetch::{LayerData, LayerRef, LayerStep, LayerView, Monitor, Predictor, Session, SessionOptions};
+pub use prefetch::{
+    LayerData, LayerRef, LayerStep, LayerView, Monitor, Predictor, Session, SessionOptions, StreamView,
+};
 pub use prompt::{digest, Media, Namespace, Prompt, Retention};
 pub use records::*;
 pub use rows::{Bf16, Element, Rows, RowsMut, F16, F8E4M3, F8E5M2};

@@ -665,7 +665,7 @@ pub struct PrefetchStats {
     /// Union of the times in which at least one load was outstanding: from its hand-over to the tier until its
     /// bytes were verified and in place
     pub io_ns: u64,
-    /// Of it, time in which a caller waited
+    /// Of it, time in which a caller waited, or the caller's stream on a device
     pub exposed_ns: u64,
     /// Of it, the rest
     pub masked_ns: u64,

@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use pagedkv::*;
-use std::{os::raw::c_void, path::Path, process::Command};
+use std::{os::raw::c_void, path::Path, process::Command, time::Duration};
 
 #[test]
 fn a_device_that_is_not_there_is_said_to_be_so() {
@@ -71,5 +71,42 @@ fn on_the_device() {
     table.gather(0, 1, 0..20, Some(back(bytes)), None, NOW).unwrap();
     assert_eq!(memory, &pattern[..]);
     assert_eq!(status(table.gather(0, 1, 0..20, Some(back(bytes - 1)), None, NOW)), Status::Invalid);
+    step_on_the_device();
     println!("rows went there and back");
+}
+
+/// Views for kernels in a stream have addresses; without a stream the call has waited, and what is there may be read.
+fn step_on_the_device() {
+    let prompt = tokens(1, 100);
+    let tier = host_tier(1 << 22);
+    let pool =
+        Pool::new(&PoolOptions { device: Device::Cuda(0), tiers: vec![attached(&tier)], ..options(64) }).unwrap();
+    let memory: Vec<f32> = (0..100 * ROW).map(|i| i as f32).collect(); // the device reads all memory of the host
+    let mut table = pool.table().unwrap();
+    table.admit(&Prompt::new(&prompt), &Default::default()).unwrap();
+    for layer in 0..LAYERS {
+        table.write(0, layer, 0..100, Rows::of(&memory), Some(Rows::of(&memory)), NOW).unwrap();
+    }
+    table.commit(100, NOW).unwrap();
+    assert_eq!(table.spill(0..4, NOW).unwrap().spilled_blocks, 4);
+    let how = SessionOptions { num_buffers: 2, max_tables: 2, staging_pages: vec![16], ..Default::default() };
+    let mut session = Session::open(&pool, &how).unwrap();
+    let step = session.step([&mut table], None).unwrap();
+    let mut seen = 0;
+    loop {
+        let view = step.acquire_in(0, Duration::MAX, NOW).unwrap();
+        assert_eq!((view.index(), view.num_tables()), (0, 1));
+        // Safe: the call has waited for what is there.
+        let slices = unsafe { std::slice::from_raw_parts(view.slices(), view.num_slices() as usize) };
+        for &slice in slices {
+            let row = view.layout().k_address(slice, 0, 0) as *const f32;
+            assert_eq!(unsafe { *row }, (seen * 16 * ROW) as f32);
+            seen += 1;
+        }
+        if view.last() {
+            break;
+        }
+    }
+    assert_eq!(seen, 7);
+    assert_eq!(step.end().unwrap(), [Ok(())]);
 }

@@ -100,6 +100,8 @@ fn views_are_let_go_in_any_order() {
     let prompt = tokens(1, 40);
     let mut table = computed(&setup.pool, &prompt);
     let step = session.step([&mut table], None).unwrap();
+    let stream = unsafe { When::cuda_stream(4096 as *mut _) };
+    assert_eq!(status(step.acquire_in(0, LONG, stream)), Status::Unsupported); // a pool in host memory
     let first = step.acquire(0, LONG).unwrap();
     let second = step.acquire(1, LONG).unwrap();
     assert_eq!(compare(&second, 0, &prompt), 40);

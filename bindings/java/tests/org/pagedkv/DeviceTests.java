@@ -59,8 +59,47 @@ final class DeviceTests {
         Tests.check(e.detail().contains("in_place"), e.detail());
     }
 
+    /* Without a stream the call waits, and the lists are there. */
+    private static void step() throws Exception {
+        ByteBuffer memory = Tests.bytes(5 * BYTES); // the device reads all memory of the host
+        for (int i = 0; i < 5 * BYTES; i += 4) {
+            memory.putInt(i, i);
+        }
+        Rows here = Rows.of(memory, DType.F32, 100);
+        try (Tier tier = Tier.host(8 << 20);
+                Pool pool = new Pool(options().device(Device.cuda(0)).tier(tier, TierPolicy.WRITE_BACK));
+                Table table = pool.table()) {
+            table.admit(Prompt.of(Tests.tokens(1, 100)));
+            for (int layer = 0; layer < 2; ++layer) {
+                table.write(0, layer, 0, 100, here, here);
+            }
+            table.commit(100);
+            Tests.check(table.spill(0, 4).spilledBlocks() == 4, "spilled");
+            try (PrefetchSession session = pool.openPrefetch(new PrefetchOptions().numBuffers(2).maxTables(2).stagingPages(16))) {
+                session.stepBegin(new Table[] {table}, null);
+                int seen = 0;
+                LayerView view;
+                do {
+                    view = session.acquire(0, PagedKv.ALL, null);
+                    for (int slice : view.slices()) {
+                        int[] got = new int[1];
+                        Core.memory_to_ints(view.layout().kBase() + slice * view.layout().kPageStride(), 1, got);
+                        Tests.check(got[0] == seen * 16 * 32, "slice " + seen + ": " + got[0]);
+                        ++seen;
+                    }
+                    Tests.check(view.numSlices() == view.slices().length && view.numTables() == 1 && view.slicesAddress() != 0
+                            && view.indptrAddress() != 0 && view.firstBlockAddress() != 0, view.toString());
+                    session.release(0, null);
+                } while (!view.last());
+                Tests.check(seen == 7, seen + " slices");
+                Tests.check(session.stepEnd()[0] == Status.OK, "ended");
+            }
+        }
+    }
+
     public static void main(String[] args) {
         Tests.test("a pool on a device", DeviceTests::pool);
+        Tests.test("a step on a device", DeviceTests::step);
         System.exit(Tests.failures() == 0 ? 0 : 1);
     }
 }

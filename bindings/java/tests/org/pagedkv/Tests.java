@@ -651,6 +651,8 @@ final class Tests {
                     .stagingPages(16).arrays(slices, indptr))) {
                 check(session.stepBegin(new Table[] {table}, null)[0] == Status.OK, "begun");
                 for (int layer = 0; layer < 2; ++layer) {
+                    int at = layer;
+                    fails(Status.UNSUPPORTED, () -> session.acquire(at, PagedKv.ALL, Sync.cudaStream(4096))); // a host pool
                     LayerView view;
                     int seen = 0;
                     do {

@@ -39,6 +39,11 @@
 //! Demand loads, those that somebody waits for, overtake all others. Completions never change a table: the
 //! calls of its owner do.
 //!
+//! On a device pool (device.h) loads go from their tier into memory of the host that the device reads, are
+//! verified there, and are put into pages by the device. With a stream acquire and release return at once: what
+//! comes in the stream after an acquire reads the view when its loads have ended, well or not, and a buffer is
+//! loaded anew once the stream has passed its release.
+//!
 //! Thread-safety: one thread at a time for a session and the tables that it is given;
 //! `pkv_prefetch_get_stats()` from any thread. A session has one thread of its own, which moves bytes and does
 //! nothing while nothing is under way.
@@ -140,9 +145,10 @@ pub struct pkv_prefetch_options {
     /// Entries of a view at most; 0 = four times the pages of the largest group, and 65536 at least
     pub max_slices: u64,
     /// \[num_buffers, max_slices\], where views put their slice ids, for kernels that need memory of the caller's;
-    /// NULL: the session's own
+    /// NULL: the session's own. On a device: memory of the host, best pinned, and an acquire waits until the device
+    /// has done with what is there
     pub slices: *mut i32,
-    /// \[num_buffers, max_tables + 1\]; NULL: the session's own
+    /// \[num_buffers, max_tables + 1\]; NULL: the session's own, as with slices
     pub slice_indptr: *mut i32,
     /// Of loads under way; 0 = 32 MiB. The pool's staging memory bounds them, too
     pub max_bytes_in_flight: u64,
@@ -198,7 +204,8 @@ pub struct pkv_layer_view {
     pub slices: *const i32,
     /// \[num_tables + 1\]: table t has slices\[indptr\[t\]\] .. slices\[indptr\[t + 1\] - 1\]
     pub indptr: *const i32,
-    /// \[num_tables\]: the block of each table's first entry
+    /// \[num_tables\]: the block of each table's first entry. On a device these three arrays are memory of the host
+    /// that kernels read, unless the caller gave others
     pub first_block: *const u64,
     /// As `pkv_pool_layout`, with slice ids in place of pages: the K row of (slice, token offset, head) is at
     /// k_base + slice \* k.page + offset \* k.token + head \* k.head. Scales of token and head: scale_page_stride
@@ -247,7 +254,7 @@ pub struct pkv_prefetch_stats {
     /// Union of the times in which at least one load was outstanding: from its hand-over to the tier until its
     /// bytes were verified and in place
     pub io_ns: u64,
-    /// Of it, time in which a caller waited
+    /// Of it, time in which a caller waited, or the caller's stream on a device
     pub exposed_ns: u64,
     /// Of it, the rest
     pub masked_ns: u64,
@@ -415,15 +422,22 @@ extern "C" {
 
     /// Gives the next range of a layer, and waits until its bytes are there.
     ///
+    /// On a device pool with a stream the stream waits instead, on a word in memory of the host: its later work
+    /// finds the view and the bytes ready, whether the loads went well or not; a load that failed has put -1 in its
+    /// entry by then, and step_end gives the status. The host must not read the view's entries before the stream
+    /// has come so far. Where the device has no such waits the call waits.
+    ///
     /// * `index`: place in the session's order: that of the last range acquired (if it was not the last one of its
     ///   layer), or a later one; layers that are passed over are not loaded
     /// * `timeout_ns`: longest wait; UINT64_MAX = for ever. The session's load_timeout_ns ends loads in any case
-    /// * `sync`: reserved for device pools; NULL
+    /// * `sync`: device pools: `PKV_SYNC_CUDA_STREAM` as above; another one, or NULL: the call waits for it, and
+    ///   for the view, which everybody may then read. Host pools: NULL
     /// * `view`: out
     /// * Returns `PKV_OK`, also when bytes of a table could not be had: its entries are -1 then; `PKV_ERR_TIMEOUT`
     ///   (nothing is acquired; a later call may succeed); `PKV_ERR_STATE` outside a step, for a layer that has
-    ///   passed, or while every buffer is acquired; `PKV_ERR_INVALID`; `PKV_ERR_UNSUPPORTED`; `PKV_ERR_HANDLE`;
-    ///   `PKV_ERR_CLOSED`
+    ///   passed, or while every buffer is acquired; `PKV_ERR_CAPTURE` for a stream that is being captured: a graph
+    ///   would not repeat the loads; `PKV_ERR_INVALID`; `PKV_ERR_UNSUPPORTED` for a sync on a host pool;
+    ///   `PKV_ERR_IO` when the device fails; `PKV_ERR_HANDLE`; `PKV_ERR_CLOSED`
     ///
     /// Since 0.1.
     pub fn pkv_prefetch_layer_acquire(session: *mut pkv_prefetch, index: u32, timeout_ns: u64, sync: *const pkv_sync, view: *mut pkv_layer_view) -> pkv_status;
@@ -432,13 +446,14 @@ extern "C" {
     ///
     /// * `sync`: work that still reads the view; NULL = none
     /// * Returns `PKV_OK`; `PKV_ERR_STATE` when the oldest acquired range is of another layer, or there is none;
-    ///   `PKV_ERR_TIMEOUT` (it is still acquired); `PKV_ERR_HANDLE`; `PKV_ERR_CLOSED`
+    ///   `PKV_ERR_TIMEOUT` (it is still acquired); `PKV_ERR_CAPTURE` for a stream that is being captured;
+    ///   `PKV_ERR_HANDLE`; `PKV_ERR_CLOSED`
     ///
     /// Since 0.1.
     pub fn pkv_prefetch_layer_release(session: *mut pkv_prefetch, index: u32, sync: *const pkv_sync) -> pkv_status;
 
-    /// Ends a step. The session goes on to load the first layers of the next one, which it takes to be over the
-    /// same tables.
+    /// Ends a step; waits for its loads, as far as a stream of the device waits for them. The session goes on to
+    /// load the first layers of the next one, which it takes to be over the same tables.
     ///
     /// * `statuses`: out, one for each table of the step: `PKV_OK`; `PKV_ERR_LOST` when blocks are gone (the table
     ///   says so from now on, see table.h); `PKV_ERR_TIMEOUT`, `PKV_ERR_IO`, `PKV_ERR_NO_MEMORY` when they could

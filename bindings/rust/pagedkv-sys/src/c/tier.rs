@@ -227,8 +227,8 @@ pub struct pkv_op_options {
 pub const PKV_OP_OPTIONS_INIT: pkv_op_options = pkv_op_options { struct_size: size_of::<pkv_op_options>(), queue: ptr::null_mut(), user: 0, timeout_ns: 0 };
 
 extern "C" {
-    /// Makes a tier of host memory. It evicts by retention: lowest priority first, then least recently used; pinned
-    /// images stay.
+    /// Makes a tier of host memory. Below a device pool all of it is pinned, for as long as there is such a pool
+    /// (device.h). It evicts by retention: lowest priority first, then least recently used; pinned images stay.
     ///
     /// * Returns `PKV_OK`; `PKV_ERR_INVALID`; `PKV_ERR_NO_MEMORY`
     ///
@@ -346,8 +346,9 @@ extern "C" {
     /// * `op`: out: poll, wait, cancel, close. NULL only with a queue
     /// * Returns `PKV_OK` when it has begun; `PKV_ERR_STATE` for a pool without tiers or a page that nobody holds;
     ///   `PKV_ERR_BUSY` when too many operations are under way (a later try may succeed); `PKV_ERR_UNSUPPORTED` for
-    ///   a group without memory; `PKV_ERR_INVALID`; `PKV_ERR_NO_MEMORY`; `PKV_ERR_HANDLE` Per item: `PKV_OK` when
-    ///   at least one tier has it; `PKV_ERR_NO_SPACE`; `PKV_ERR_IO`; `PKV_ERR_TIMEOUT`; `PKV_ERR_CANCELLED`
+    ///   a group without memory; `PKV_ERR_CAPTURE` for a stream that is being captured; `PKV_ERR_INVALID`;
+    ///   `PKV_ERR_NO_MEMORY`; `PKV_ERR_HANDLE` Per item: `PKV_OK` when at least one tier has it;
+    ///   `PKV_ERR_NO_SPACE`; `PKV_ERR_IO`; `PKV_ERR_TIMEOUT`; `PKV_ERR_CANCELLED`
     ///
     /// Thread-safe. Since 0.1.
     pub fn pkv_pool_store(pool: *mut pkv_pool, group: u32, num_pages: u64, keys: *const pkv_tier_key, pages: *const pkv_page, sync: *const pkv_sync, options: *const pkv_op_options, op: *mut *mut pkv_op) -> pkv_status;
@@ -356,6 +357,7 @@ extern "C" {
     /// page whose item fails keeps its old bytes, or part of the image: take its content for undefined.
     ///
     /// * `pages`: num_pages held pages of the group, which nobody else may use until the operation has ended
+    /// * `sync`: work that still uses the pages; NULL = none
     /// * Returns as `pkv_pool_store`. Per item: `PKV_OK`; `PKV_ERR_NOT_FOUND`; `PKV_ERR_IO`; `PKV_ERR_TIMEOUT`;
     ///   `PKV_ERR_CANCELLED`
     ///

@@ -5,7 +5,7 @@ mod predictor;
 mod step;
 
 pub use predictor::Predictor;
-pub use step::{LayerData, LayerStep, LayerView};
+pub use step::{LayerData, LayerStep, LayerView, StreamView};
 
 use crate::arrays::Place;
 use crate::codes::Prediction;

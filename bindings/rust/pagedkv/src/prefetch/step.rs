@@ -24,8 +24,17 @@ pub struct LayerStep<'s> {
 struct Acquired {
     /// Of the first in the list.
     number: u64,
-    /// Place of the layer, and whether its view was dropped.
-    ranges: VecDeque<(u32, bool)>,
+    ranges: VecDeque<Range>,
+}
+
+#[derive(Debug)]
+struct Range {
+    /// Place of the layer.
+    index: u32,
+    /// Whether its view was dropped.
+    gone: bool,
+    /// Where it was acquired, and is released.
+    when: When<'static>,
 }
 
 impl<'s> LayerStep<'s> {
@@ -72,23 +81,37 @@ impl<'s> LayerStep<'s> {
     /// Bytes of a table that could not be had are no failure: its entries are -1 then. Fails with `Status::Timeout` (nothing is
     /// acquired; a later call may succeed); `Status::State` for a layer that has passed, or while every buffer is acquired.
     pub fn acquire(&self, index: u32, timeout: Duration) -> Result<LayerView<'_>> {
+        let (raw, number) = self.acquire_raw(index, timeout, NOW)?;
+        Ok(LayerView { step: self, number, data: LayerData { raw } })
+    }
+
+    /// As [`LayerStep::acquire`], on a pool on a device: with a stream ([`When::cuda_stream`]) it does not wait, the stream does. What
+    /// comes in it afterwards finds the view's lists and the bytes ready; the host must not read them before, and gets addresses.
+    ///
+    /// Fails with `Status::Unsupported` for a pool in host memory; `Status::Capture` for a stream that is being captured;
+    /// `Status::Io` when the device fails.
+    pub fn acquire_in(&self, index: u32, timeout: Duration, stream: When<'static>) -> Result<StreamView<'_>> {
+        let (raw, number) = self.acquire_raw(index, timeout, stream)?;
+        Ok(StreamView { step: self, number, raw })
+    }
+
+    fn acquire_raw(&self, index: u32, timeout: Duration, when: When<'static>) -> Result<(sys::pkv_layer_view, u64)> {
         let mut raw = sys::PKV_LAYER_VIEW_INIT;
         check(unsafe {
-            sys::pkv_prefetch_layer_acquire(self.session.as_raw(), index, nanoseconds(timeout), ptr::null(), &mut raw)
+            sys::pkv_prefetch_layer_acquire(self.session.as_raw(), index, nanoseconds(timeout), when.raw(), &mut raw)
         })?;
         let mut acquired = self.acquired.borrow_mut();
-        acquired.ranges.push_back((index, false));
-        let number = acquired.number + acquired.ranges.len() as u64 - 1;
-        Ok(LayerView { step: self, number, data: LayerData { raw } })
+        acquired.ranges.push_back(Range { index, gone: false, when });
+        Ok((raw, acquired.number + acquired.ranges.len() as u64 - 1))
     }
 
     /// Releases ranges whose views are gone, as far as they are the oldest ones.
     fn let_go(&self, number: u64) {
         let mut acquired = self.acquired.borrow_mut();
         let at = (number - acquired.number) as usize;
-        acquired.ranges[at].1 = true;
-        while let Some(&(index, true)) = acquired.ranges.front() {
-            unsafe { sys::pkv_prefetch_layer_release(self.session.as_raw(), index, NOW.raw()) };
+        acquired.ranges[at].gone = true;
+        while let Some(&Range { index, gone: true, when }) = acquired.ranges.front() {
+            unsafe { sys::pkv_prefetch_layer_release(self.session.as_raw(), index, when.raw()) };
             acquired.ranges.pop_front();
             acquired.number += 1;
         }
@@ -113,8 +136,8 @@ impl<'s> LayerStep<'s> {
 
     /// No view lives any more, but one may have been leaked.
     fn release_all(&mut self) {
-        for (index, _) in self.acquired.get_mut().ranges.drain(..) {
-            unsafe { sys::pkv_prefetch_layer_release(self.session.as_raw(), index, NOW.raw()) };
+        for Range { index, when, .. } in self.acquired.get_mut().ranges.drain(..) {
+            unsafe { sys::pkv_prefetch_layer_release(self.session.as_raw(), index, when.raw()) };
         }
     }
 }
@@ -159,7 +182,7 @@ impl LayerView<'_> {
                 let mut acquired = step.acquired.borrow_mut();
                 acquired.ranges.pop_front();
                 acquired.number += 1;
-                let next = acquired.ranges.front().map_or(false, |&(_, gone)| gone).then(|| acquired.number);
+                let next = acquired.ranges.front().map_or(false, |range| range.gone).then(|| acquired.number);
                 drop(acquired);
                 if let Some(next) = next {
                     step.let_go(next);
@@ -185,6 +208,83 @@ impl fmt::Debug for LayerView<'_> {
 }
 
 impl Drop for LayerView<'_> {
+    fn drop(&mut self) {
+        self.step.let_go(self.number);
+    }
+}
+
+/// A layer of a step, or a range of it, for kernels in a stream, until it is dropped: the stream lets go of it then. Addresses and numbers
+/// are those of `pkv_layer_view`.
+pub struct StreamView<'v> {
+    step: &'v LayerStep<'v>,
+    number: u64,
+    raw: sys::pkv_layer_view,
+}
+
+impl StreamView<'_> {
+    /// Place of the layer in the session's order.
+    pub fn index(&self) -> u32 {
+        self.raw.index
+    }
+
+    /// Layer group.
+    pub fn group(&self) -> u32 {
+        self.raw.group
+    }
+
+    /// Layer within the group.
+    pub fn layer(&self) -> u32 {
+        self.raw.layer
+    }
+
+    /// 0 .. num_buffers - 1: whose slices and indptr these are.
+    pub fn buffer(&self) -> u32 {
+        self.raw.buffer
+    }
+
+    /// Nothing of this layer comes after this range.
+    pub fn last(&self) -> bool {
+        self.raw.last != 0
+    }
+
+    /// `[num_slices]`: slice ids; -1: dropped by a window, or not to be had.
+    pub fn slices(&self) -> *const i32 {
+        self.raw.slices
+    }
+
+    /// Entries at `slices`.
+    pub fn num_slices(&self) -> u64 {
+        self.raw.num_slices
+    }
+
+    /// `[num_tables + 1]`: table t has the slices from `indptr[t]` to `indptr[t + 1]`.
+    pub fn indptr(&self) -> *const i32 {
+        self.raw.indptr
+    }
+
+    /// `[num_tables]`: the block of each table's first entry.
+    pub fn first_block(&self) -> *const u64 {
+        self.raw.first_block
+    }
+
+    /// Of the step.
+    pub fn num_tables(&self) -> u32 {
+        self.raw.num_tables
+    }
+
+    /// Where rows lie, with slice ids in place of pages. The same in every step.
+    pub fn layout(&self) -> LayerLayout {
+        LayerLayout::of(&self.raw.layout)
+    }
+}
+
+impl fmt::Debug for StreamView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "layer {} of group {} in a stream, last: {}", self.layer(), self.group(), self.last())
+    }
+}
+
+impl Drop for StreamView<'_> {
     fn drop(&mut self) {
         self.step.let_go(self.number);
     }

@@ -170,12 +170,22 @@ public final class PrefetchSession extends ExclusiveObject {
 
     /** Gives the next range of a layer, and waits until its bytes are there. */
     public LayerView acquire(int index, long timeoutNanos) {
+        return acquire(index, timeoutNanos, null);
+    }
+
+    /**
+     * The same for a pool on a device. With {@link Sync#cudaStream} it does not wait, the stream does: the view's arrays are null, since
+     * they are only to be read when the stream has come so far, and the addresses are for kernels in it. {@link #release} takes the stream,
+     * too.
+     */
+    public LayerView acquire(int index, long timeoutNanos, Sync sync) {
         Table[] tables = step;
         enterStep(tables);
-        try (layer_view view = new layer_view()) {
-            Core.prefetch_layer_acquire(handle(), Bytes.unsigned(index), timeoutNanos, null, view);
-            return LayerView.of(view);
+        try (sync after = Sync.open(sync); layer_view view = new layer_view()) {
+            Core.prefetch_layer_acquire(handle(), Bytes.unsigned(index), timeoutNanos, after, view);
+            return LayerView.of(view, sync == null || !sync.isStream());
         } finally {
+            Sync.hold(sync);
             leaveStep(tables);
         }
     }

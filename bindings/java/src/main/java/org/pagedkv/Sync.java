@@ -26,6 +26,10 @@ public final class Sync {
         return new Sync(1, stream, 0, 0, null);
     }
 
+    boolean isStream() {
+        return kind == 1;
+    }
+
     /** After a CUDA event. */
     public static Sync cudaEvent(long event) {
         return new Sync(2, event, 0, 0, null);
