@@ -27,7 +27,7 @@ enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 #define MAX_BYTES (UINT64_C(1) << 50)
 
 typedef struct arguments {
-    const char *cluster_key, *listen, *provider, *directory, *advertise, *file, *geometry, *identity, *name, *metrics;
+    const char *cluster_key, *listen, *provider, *fabric, *directory, *advertise, *file, *geometry, *identity, *name, *metrics;
     uint64_t host_bytes, file_bytes, export_bytes;
     bool help;
 } arguments;
@@ -41,6 +41,7 @@ static const char usage[] =
     "  --cluster-key FILE  32 random bytes, the secret of all nodes: head -c 32 /dev/urandom\n"
     "  --listen HOST:PORT  where others connect; port 0 takes any (127.0.0.1:0)\n"
     "  --provider NAME     of libfabric: tcp, net, shm, verbs, efa; the same in all nodes (the first that works)\n"
+    "  --fabric HOST       the address of the fabric, where it is another than that of --listen\n"
     "  --directory URL     redis://[[user]:password@]host:port[/db]: where nodes find each other; several with commas\n"
     "  --advertise HOST:PORT  the address that the directory gives to others (that of --listen)\n"
     "  --name TEXT         for the others' messages (host/pid)\n"
@@ -96,6 +97,7 @@ static bool set_option(arguments *a, const char *name, const char *value) {
     } options[] = {
         {"--cluster-key", &a->cluster_key, NULL}, {"--listen", &a->listen, NULL},
         {"--provider", &a->provider, NULL},       {"--directory", &a->directory, NULL},
+        {"--fabric", &a->fabric, NULL},
         {"--advertise", &a->advertise, NULL},     {"--name", &a->name, NULL},
         {"--file", &a->file, NULL},               {"--identity", &a->identity, NULL},
         {"--geometry", &a->geometry, NULL},       {"--metrics", &a->metrics, NULL},
@@ -208,6 +210,7 @@ static bool open_node(const arguments *a, storage *s) {
     options.name = a->name;
     options.listen = a->listen;
     options.provider = a->provider;
+    options.fabric_host = a->fabric;
     options.tiers = s->tiers;
     options.num_tiers = s->num_tiers;
     options.pools = &s->pool;

@@ -66,6 +66,7 @@ static const char usage[] =
     "  --peer HOST:PORT  another node to read from, up to 16 times\n"
     "  --directory URL   redis://[[user]:password@]host:port[/db]: where nodes find each other; several with commas\n"
     "  --provider NAME   of libfabric: tcp, net, shm, verbs, efa; the same in all nodes\n"
+    "  --fabric HOST     an address of this host, when --peer or --directory lead to others (that of --serve, or loopback)\n"
     "  --help            this text\n"
     "\n"
     "Exit status: 0; 1 for wrong bytes or a call of the library that failed; 2 for bad options, a bad trace, or a\n"
@@ -155,6 +156,7 @@ static bool set_option(arguments *args, const char *name, const char *value) {
     if (strcmp(name, "--serve") == 0) return set_text(name, value, &config->serve);
     if (strcmp(name, "--directory") == 0) return set_text(name, value, &config->directory);
     if (strcmp(name, "--provider") == 0) return set_text(name, value, &config->provider);
+    if (strcmp(name, "--fabric") == 0) return set_text(name, value, &config->fabric);
     if (strcmp(name, "--peer") == 0) {
         if (config->num_peers == MAX_PEERS) return usage_error("%s: more than %u", name, MAX_PEERS);
         return set_text(name, value, &config->peers[config->num_peers++]);
@@ -166,7 +168,8 @@ static bool set_option(arguments *args, const char *name, const char *value) {
 static bool takes_value(const char *name) {
     static const char *const names[] = {"--capacity",   "--requests", "--last",       "--page-tokens", "--layers", "--heads",
                                         "--head-dim",   "--svg",      "--host-bytes", "--file",        "--file-bytes",
-                                        "--cluster-key", "--serve",   "--peer",       "--directory",   "--provider"};
+                                        "--cluster-key", "--serve",   "--peer",       "--directory",   "--provider",
+                                        "--fabric"};
     for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
         if (strcmp(name, names[i]) == 0) return true;
     return false;
@@ -197,6 +200,7 @@ static bool check_sharing(const run_config *config) {
                              : config->num_peers > 0     ? "--peer"
                              : config->directory != NULL ? "--directory"
                              : config->provider != NULL  ? "--provider"
+                             : config->fabric != NULL    ? "--fabric"
                                                          : NULL;
     if (what != NULL && config->cluster_key == NULL) return usage_error("%s: --cluster-key is missing", what);
     if (config->cluster_key != NULL && config->serve == NULL && config->num_peers == 0 && config->directory == NULL)

@@ -31,6 +31,7 @@ typedef struct run_config {
     uint32_t num_peers;
     const char *directory;
     const char *provider;
+    const char *fabric;
     const struct tier_set *tiers; /* those opened for it (tiers.h), or NULL */
 } run_config;
 

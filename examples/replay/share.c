@@ -64,6 +64,7 @@ bool share_open(const run_config *config, pkv_tier *const *tiers, uint32_t num_t
     options.cluster_key.data = key;
     options.cluster_key.size = sizeof key;
     options.provider = config->provider;
+    options.fabric_host = config->fabric;
     options.identity.data = identity;
     options.identity.size = sizeof identity - 1;
     options.directory = config->directory;

@@ -67,7 +67,8 @@ typedef struct pkv_node_options {
                                   address unless others shall come in */
     const char *provider;    /**< of libfabric: "tcp", "net", "tcp;ofi_rxm", "shm" (one machine, one user), "verbs", "efa"; all
                                   nodes the same. NULL = the first that works of verbs, efa, net, tcp */
-    const char *fabric_host; /**< local address of the fabric; NULL = the host of `listen`, or loopback */
+    const char *fabric_host; /**< local address of the fabric, or the name of an interface; NULL = the host of `listen`, or
+                                  loopback: who reads from other hosts over tcp or net, and does not listen, names one here */
     pkv_tier *const *tiers;  /**< num_tiers of them: what is served, the fastest first. They stay open as long as the node */
     uint32_t num_tiers;      /**< 0 .. PKV_MAX_TIERS */
     uint32_t num_pools;      /**< 0 .. 64 */
@@ -123,7 +124,8 @@ PKV_API pkv_status pkv_node_address(pkv_node *node, char *buffer, uint64_t capac
  *  @param address     "host:port"
  *  @param timeout_ns  longest wait for the first connection; 0 = do not wait
  *  @return PKV_OK; PKV_ERR_TIMEOUT (it is still being tried); PKV_ERR_MISMATCH when the other side refused, or is another
- *          model, geometry, protocol or cluster (the peer is not kept); PKV_ERR_STATE when it is a peer already (one that the
+ *          model, geometry, protocol or cluster, or on another host while one of the two has its fabric on loopback (the peer is
+ *          not kept); PKV_ERR_STATE when it is a peer already (one that the
  *          directory has led to stays from now on, and gives PKV_OK);
  *          PKV_ERR_INVALID; PKV_ERR_LIMIT at 1024 peers; PKV_ERR_HANDLE
  *  Thread-safe. Since 0.1. */

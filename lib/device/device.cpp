@@ -79,7 +79,7 @@ Device::Device(const pkv_device_table &table, pkv_device_context *context, int32
     : table_(table), context_(context), index_(index), order_(table, context) {}
 
 Device::~Device() {
-    for (const Buried &item : buried_) {
+    for (const Kept &item : kept_) {
         (void)order_.wait(item.until);
         table_.free_pinned(context_, item.memory);
     }
@@ -108,19 +108,33 @@ void Device::give_stream(bool empty, void *stream) noexcept {
     idle_streams_[empty].push_back(stream);
 }
 
-void Device::bury(PinnedMemory &memory, const Fences &until) {
-    if (memory.data_ == nullptr) return;
-    const bool passed = order_.passed_by_now(until);
-    const std::lock_guard lock(mutex_);
-    std::erase_if(buried_, [this](const Buried &item) {
-        if (!order_.passed(item.until)) return false;
-        table_.free_pinned(context_, item.memory);
-        return true;
-    });
-    if (!passed) {
-        buried_.push_back({memory.data_, until});
-        memory.data_ = nullptr;
+pkv_status Device::take_pinned(uint64_t bytes, const char *what, PinnedMemory &memory) {
+    memory.reset();
+    for (const bool looked : {false, true}) {
+        if (looked) order_.look();
+        const std::lock_guard lock(mutex_);
+        auto best = kept_.end();
+        for (auto at = kept_.begin(); at != kept_.end(); ++at)
+            if (at->bytes >= bytes && at->bytes / 4 <= bytes && (best == kept_.end() || at->bytes < best->bytes) &&
+                order_.passed(at->until))
+                best = at;
+        if (best == kept_.end()) continue;
+        memory.device_ = shared_from_this();
+        memory.data_ = best->memory;
+        memory.bytes_ = best->bytes;
+        kept_.erase(best);
+        return PKV_OK;
     }
+    return memory.create(shared_from_this(), bytes, what);
+}
+
+void Device::keep_pinned(PinnedMemory &memory, const Fences &until) noexcept {
+    if (memory.data_ == nullptr) return;
+    try {
+        const std::lock_guard lock(mutex_);
+        kept_.push_back({memory.data_, memory.bytes_, until});
+        memory.data_ = nullptr;
+    } catch (const std::bad_alloc &) { (void)order_.wait(until); } // and frees it
     memory.reset();
 }
 
@@ -205,7 +219,7 @@ StreamTimer::~StreamTimer() {
 
 pkv_status PinnedRange::create(std::shared_ptr<Device> device, void *base, uint64_t bytes) {
     reset();
-    const std::lock_guard lock(device->mutex_);
+    const std::lock_guard lock(device->pins_mutex_);
     const auto known = std::find_if(device->pinned_.begin(), device->pinned_.end(),
                                     [&](const Device::Pinned &at) { return at.base == base && at.bytes == bytes; });
     if (known != device->pinned_.end()) {
@@ -223,7 +237,7 @@ pkv_status PinnedRange::create(std::shared_ptr<Device> device, void *base, uint6
 void PinnedRange::reset() {
     if (base_ == nullptr) return;
     {
-        const std::lock_guard lock(device_->mutex_);
+        const std::lock_guard lock(device_->pins_mutex_);
         const auto at = std::find_if(device_->pinned_.begin(), device_->pinned_.end(),
                                      [&](const Device::Pinned &item) { return item.base == base_; });
         if (at != device_->pinned_.end() && --at->users == 0) {

@@ -43,8 +43,11 @@ class Device : public std::enable_shared_from_this<Device> {
     pkv_status take_stream(bool empty, void *&stream);
     void give_stream(bool empty, void *stream) noexcept;
 
-    /// Frees pinned memory, which is the caller's no more, once some work has passed.
-    void bury(class PinnedMemory &memory, const Fences &until);
+    /// Pinned memory that was kept, or new one: `bytes` at least, of unknown content.
+    pkv_status take_pinned(uint64_t bytes, const char *what, class PinnedMemory &memory);
+    /// Keeps pinned memory, which is used again once some work has passed: to free it would be to wait for all streams, of which
+    /// some may wait for the very thread that frees it.
+    void keep_pinned(class PinnedMemory &memory, const Fences &until) noexcept;
 
     pkv_status kind_of(const void *address, int32_t &kind) const;
     /// PKV_ERR_INVALID for an address that kernels of the device cannot read; `what` names it.
@@ -63,16 +66,18 @@ class Device : public std::enable_shared_from_this<Device> {
     std::mutex mutex_; // taken alone
     std::vector<void *> idle_streams_[2]; // [1]: empty ones
     size_t num_streams_ = 0;
-    struct Buried {
+    struct Kept {
         void *memory;
+        uint64_t bytes;
         Fences until;
     };
-    std::vector<Buried> buried_; // pinned memory
+    std::vector<Kept> kept_; // pinned memory
     struct Pinned {
         void *base;
         uint64_t bytes;
         uint32_t users;
     };
+    std::mutex pins_mutex_;      // taken alone; the device may be waited for meanwhile
     std::vector<Pinned> pinned_; // memory of others', see PinnedRange
 };
 

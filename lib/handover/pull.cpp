@@ -190,6 +190,11 @@ pkv_status Pull::open(Source &source) {
     const pkv_status status = tools_->links.get(source.ticket.address, std::min(deadline_ns_, monotonic_ns() + tools_->timeout_ns),
                                                 [this] { return stopped(); }, source.link);
     PKV_TRY(check_going());
+    if (status == PKV_ERR_NOT_FOUND) { // its process is, whose memory was to be read
+        char why[256] = "";
+        copy_last_error(why, sizeof why);
+        return fail(PKV_ERR_IO, "the giver at %s is gone: %s", address, why);
+    }
     PKV_TRY(status);
     const node::Hello theirs = source.link->theirs();
     if (theirs.incarnation != source.ticket.incarnation)

@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <string_view>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -59,6 +61,14 @@ void set_options(int socket) {
     setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
+/// The bytes of an address without its port; empty for one of another kind.
+std::string_view host_of(const sockaddr_storage &address) {
+    const char *const base = reinterpret_cast<const char *>(&address);
+    if (address.ss_family == AF_INET) return {base + offsetof(sockaddr_in, sin_addr), sizeof(in_addr)};
+    if (address.ss_family == AF_INET6) return {base + offsetof(sockaddr_in6, sin6_addr), sizeof(in6_addr)};
+    return {};
+}
+
 } // namespace
 
 bool split_address(const std::string &address, std::string &host, std::string &port) {
@@ -78,6 +88,27 @@ Channel::~Channel() {
 }
 
 void Channel::shut_down() { shutdown(socket_, SHUT_RDWR); }
+
+bool Channel::leaves_host() const {
+    sockaddr_storage ours{}, theirs{};
+    socklen_t our_size = sizeof ours, their_size = sizeof theirs;
+    if (getsockname(socket_, reinterpret_cast<sockaddr *>(&ours), &our_size) != 0) return false;
+    if (getpeername(socket_, reinterpret_cast<sockaddr *>(&theirs), &their_size) != 0) return false;
+    // From an address to itself, or over loopback, where each address may be another.
+    return !is_own_name({reinterpret_cast<const char *>(&theirs), their_size}) && host_of(ours) != host_of(theirs);
+}
+
+bool is_own_name(std::string_view name) {
+    sockaddr_storage address{};
+    if (name.size() < sizeof address.ss_family || name.size() > sizeof address) return false;
+    std::memcpy(&address, name.data(), name.size());
+    const std::string_view host = host_of(address);
+    if (address.ss_family == AF_INET && name.size() == sizeof(sockaddr_in))
+        return host[0] == 127 || host == std::string_view("\0\0\0\0", 4);
+    if (address.ss_family == AF_INET6 && name.size() == sizeof(sockaddr_in6))
+        return std::memcmp(host.data(), &in6addr_loopback, host.size()) == 0 || std::memcmp(host.data(), &in6addr_any, host.size()) == 0;
+    return false;
+}
 
 pkv_status Channel::connect(const std::string &address, const ClusterKey &key, uint64_t deadline_ns,
                             std::unique_ptr<Channel> &channel) {

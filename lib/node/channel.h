@@ -20,6 +20,7 @@
 #include <sodium.h>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace pkv::node {
@@ -28,6 +29,8 @@ using ClusterKey = std::array<uint8_t, 32>;
 
 /// "host:port" or "[v6 address]:port"; false for what is none.
 bool split_address(const std::string &address, std::string &host, std::string &port);
+/// Whether a socket address, as bytes, means each host itself: loopback, or none in particular. False for what is none.
+bool is_own_name(std::string_view name);
 
 class Channel {
   public:
@@ -50,6 +53,8 @@ class Channel {
     pkv_status receive(std::vector<std::byte> &message, uint64_t deadline_ns);
     /// Ends the connection; a receive under way returns. Any thread.
     void shut_down();
+    /// Whether it leads to another host, as far as addresses tell.
+    bool leaves_host() const;
 
   private:
     Channel(int socket, bool client) : socket_(socket), client_(client) {}

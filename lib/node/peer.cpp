@@ -22,6 +22,14 @@ constexpr uint64_t released_ns = 50'000'000;
 constexpr uint64_t most_ahead = 16 << 20; // bytes of reads in place that nobody waits for: one who does is not far behind them
 constexpr uint64_t longest_idle_ns = 30'000'000'000; // of a connection that is made for one use
 
+/// Over a fabric of sockets nothing arrives when one of two hosts names itself.
+pkv_status check_reach(const Channel &channel, const std::string &ours, const std::string &theirs) {
+    const bool here = is_own_name(ours);
+    if ((!here && !is_own_name(theirs)) || !channel.leaves_host()) return PKV_OK;
+    return fail(PKV_ERR_MISMATCH, "the fabric of %s node is at an address that others do not reach (loopback, or a wildcard): "
+                "fabric_host of its options has to be one of its host's", here ? "this" : "the other");
+}
+
 } // namespace
 
 Peer::Peer(std::shared_ptr<Reader> reader, std::string address, bool once)
@@ -131,6 +139,7 @@ pkv_status Peer::connect() {
         return fail(PKV_ERR_MISMATCH, "refused: %s", refused.why.c_str());
     if (head.kind != Kind::hello || !decode(message, theirs)) return fail(PKV_ERR_MISMATCH, "the other side's first message is no hello");
     PKV_TRY(compare_hellos(reader_->hello, theirs));
+    PKV_TRY(check_reach(*channel, endpoint->name(), theirs.endpoint));
     PKV_TRY(endpoint->connect(theirs.endpoint, theirs.windows));
     const uint64_t room = theirs.room;
     const std::lock_guard lock(mutex_);

@@ -23,9 +23,15 @@ std::byte *writable(const std::byte *image) { return const_cast<std::byte *>(ima
 Staging::Supply Pool::staging_supply() const {
     if (device_ == nullptr) return {};
     return [device = device_](uint64_t bytes, std::shared_ptr<std::byte> &memory) {
-        auto pinned = std::make_shared<PinnedMemory>();
-        PKV_TRY(pinned->create(device, bytes, "staging memory"));
-        memory = std::shared_ptr<std::byte>(pinned, pinned->data());
+        struct Kept {
+            std::shared_ptr<Device> device;
+            PinnedMemory memory;
+            ~Kept() { device->keep_pinned(memory, {}); }
+        };
+        auto kept = std::make_shared<Kept>();
+        kept->device = device;
+        PKV_TRY(device->take_pinned(bytes, "staging memory", kept->memory));
+        memory = std::shared_ptr<std::byte>(kept, kept->memory.data());
         return PKV_OK;
     };
 }

@@ -21,7 +21,7 @@ void Views::create(std::shared_ptr<Device> device, uint32_t num_buffers, uint32_
 pkv_status Views::make(uint64_t slices, View &view) const {
     const uint64_t tables = max_tables_ + uint64_t{1};
     const uint64_t bytes = 64 + tables * (sizeof *view.first_block + sizeof *view.indptr) + slices * sizeof *view.slices;
-    PKV_TRY(view.memory.create(device_, bytes, "a view"));
+    PKV_TRY(device_->take_pinned(bytes, "a view", view.memory));
     view.word = reinterpret_cast<uint64_t *>(view.memory.data()); // with a cache line to itself
     view.first_block = view.word + 8;
     view.indptr = reinterpret_cast<int32_t *>(view.first_block + tables);
@@ -52,13 +52,14 @@ pkv_status Views::find(uint64_t slices, View *&view) {
     }
     if (view->capacity >= slices) return PKV_OK;
     view->capacity = 0; // until it has its new memory
+    device_->keep_pinned(view->memory, {});
     return make(slices, *view);
 }
 
 void Views::end(const Fences &until) {
     for (const auto &view : views_) {
         Fences work = view->until;
-        device_->bury(view->memory, work |= until);
+        device_->keep_pinned(view->memory, work |= until);
     }
     views_.clear();
 }

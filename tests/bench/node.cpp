@@ -11,6 +11,7 @@
 #include "tier/tier.h"
 
 #include <atomic>
+#include <numeric>
 #include <pagedkv/node.h>
 #include <utility>
 
@@ -191,7 +192,9 @@ class Reader {
         begun_ = 0;
         left_ = blocks_;
         const double time = bench::seconds([&] {
-            for (uint64_t i = 0; i < in_flight; ++i) begin_next(i);
+            std::vector<uint64_t> free(in_flight);
+            std::iota(free.begin(), free.end(), 0);
+            while (!free.empty()) std::erase_if(free, [&](uint64_t place) { return !begin_next(place); });
             for (uint64_t left = left_.load(); left != 0; left = left_.load()) left_.wait(left);
         });
         wait_for(PKV_TIER_UNPIN, 0, *keys_now_);
@@ -221,32 +224,32 @@ class Reader {
         request->wait_until(UINT64_MAX);
         for (uint64_t i = 0; i < request->num_items(); ++i) bench::check(request->status(i));
     }
-    /// A read that ends inside submit() is followed by the next from here, another one from where it ends.
-    void begin_next(uint64_t place) {
-        bool again = true;
-        while (again) {
-            const uint64_t i = begun_.fetch_add(1);
-            if (i >= blocks_) return;
-            pkv::RequestItems items;
-            items.kind = PKV_TIER_LOAD;
-            items.urgent = true;
-            items.keys.push_back((*keys_now_)[i]);
-            items.data.push_back(memory_ + place * image_bytes());
-            items.offsets.push_back(0);
-            items.sizes.push_back(image_bytes());
-            again = false;
-            static thread_local bool *inside = nullptr;
-            bool *const before = std::exchange(inside, &again);
-            pin_->submit(std::move(items), [this, place, here = &again](pkv::Request &request) {
-                bench::check(request.status(0));
-                if (inside == here)
-                    *here = true;
-                else
-                    begin_next(place);
-                if (left_.fetch_sub(1) == 1) left_.notify_one();
-            });
-            inside = before;
-        }
+    /// Begins the next read, if there is one left, into a place. True if it has ended inside submit(): the place is free again.
+    /// One that ends later is followed by the next from where it ends.
+    bool begin_next(uint64_t place) {
+        const uint64_t i = begun_.fetch_add(1);
+        if (i >= blocks_) return false;
+        pkv::RequestItems items;
+        items.kind = PKV_TIER_LOAD;
+        items.urgent = true;
+        items.keys.push_back((*keys_now_)[i]);
+        items.data.push_back(memory_ + place * image_bytes());
+        items.offsets.push_back(0);
+        items.sizes.push_back(image_bytes());
+        bool ended = false;
+        static thread_local bool *inside = nullptr;
+        bool *const before = std::exchange(inside, &ended);
+        pin_->submit(std::move(items), [this, place, here = &ended](pkv::Request &request) {
+            bench::check(request.status(0));
+            if (inside == here) {
+                *here = true;
+            } else {
+                while (begin_next(place)) {}
+            }
+            if (left_.fetch_sub(1) == 1) left_.notify_one();
+        });
+        inside = before;
+        return ended;
     }
 
     bench::OtherProcess server_;

@@ -109,6 +109,7 @@ class BareEndpoint {
 
     /// `memory`: for the peer to read; may be NULL.
     BareEndpoint(const char *provider, void *memory, uint64_t bytes) {
+        setenv("IPATH_NO_BACKTRACE", "1", 0); // else a library of libfabric's takes the process' signals
         void *libfabric = dlopen("libfabric.so.1", RTLD_NOW);
         if (libfabric == nullptr) give_up("no libfabric");
         const auto getinfo = reinterpret_cast<decltype(&fi_getinfo)>(dlsym(libfabric, "fi_getinfo"));

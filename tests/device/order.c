@@ -389,6 +389,67 @@ static void a_match_inside_a_block_is_copied_after_the_commits_work(void **state
     needs_order(partial_match);
 }
 
+/* A block of which only a copy has been put into a stream is found by its name. */
+static bool match_of_a_copied_block(void) {
+    pkv_pool *pool = device_pool(6);
+    pkv_table *table = new_table(pool, 1, 4), *twin = NULL;
+    fake()->hold(streams[a]);
+    write_tokens(table, streams[a], 0, 3, 1);
+    const pkv_sync in_a = in(a), in_b = in(b);
+    assert_ok(pkv_table_commit(table, 3, &in_a));
+    assert_ok(pkv_table_fork(table, &in_a, &twin));
+    pkv_token token = 4;
+    assert_ok(pkv_table_set_tokens(twin, 3, 1, &token));
+    assert_ok(pkv_table_reserve(twin, 4)); /* copies */
+    assert_ok(pkv_table_commit(twin, 4, NULL));
+    pkv_table *other = matching_table(pool, 1, 5, 4);
+    device_rows back = make_rows(3);
+    assert_ok(pkv_table_gather(other, 0, 1, 0, 3, &back.tensor[0], &back.tensor[1], &in_b));
+    if (fake()->settings().ignore_order) fake()->finish(streams[b]);
+    fake()->let_go(streams[a]);
+    fake()->finish(streams[b]);
+    const bool right = are_rows(&back, 1, 1, 0, 0, 3);
+    end_table(table);
+    end_table(twin);
+    end_table(other);
+    end_device_pool(pool);
+    return right;
+}
+
+static void who_matches_a_copied_block_reads_after_the_copy(void **state) {
+    (void)state;
+    needs_order(match_of_a_copied_block);
+}
+
+/* A block that two tables had is written by one of them, cut back to before what they share, while the other still copies it. */
+static bool rows_under_a_copy(void) {
+    pkv_pool *pool = device_pool(6);
+    pkv_table *table = new_table(pool, 1, 8), *twin = NULL;
+    write_tokens(table, streams[b], 0, 7, 1);
+    const pkv_sync in_a = in(a), in_b = in(b);
+    assert_ok(pkv_table_commit(table, 7, &in_b));
+    assert_ok(pkv_table_fork(table, &in_b, &twin));
+    fake()->finish(streams[b]);
+    fake()->hold(streams[a]);
+    write_tokens(twin, streams[a], 7, 1, 2); /* copies the block of tokens 4 to 6 first */
+    assert_ok(pkv_table_truncate(table, 5, NULL));
+    write_tokens(table, streams[b], 5, 2, 3);
+    if (fake()->settings().ignore_order) fake()->finish(streams[b]);
+    fake()->let_go(streams[a]);
+    assert_ok(pkv_table_commit(twin, 8, &in_a));
+    assert_ok(pkv_table_commit(table, 7, &in_b));
+    const bool right = has_tokens(twin, streams[c], 4, 3, 1) && has_tokens(table, streams[c], 5, 2, 3);
+    end_table(table);
+    end_table(twin);
+    end_device_pool(pool);
+    return right;
+}
+
+static void rows_of_a_block_that_another_table_copies_are_written_after_that(void **state) {
+    (void)state;
+    needs_order(rows_under_a_copy);
+}
+
 /* ---- kernels of the caller's own ---- */
 
 /* They write where the library handed out slots that others may still use. */
@@ -727,6 +788,8 @@ int main(void) {
         stream_test(a_copy_on_write_stands_between_the_commit_and_the_write),
         stream_test(the_source_of_a_copy_is_not_overwritten_before_it_was_made),
         stream_test(a_match_inside_a_block_is_copied_after_the_commits_work),
+        stream_test(who_matches_a_copied_block_reads_after_the_copy),
+        stream_test(rows_of_a_block_that_another_table_copies_are_written_after_that),
         stream_test(what_is_handed_out_is_ready_in_the_pools_stream),
         stream_test(another_stream_is_ordered_by_pool_order),
         stream_test(without_a_stream_what_is_handed_out_is_ready_for_everybody),

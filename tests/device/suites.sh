@@ -18,8 +18,9 @@ if [ ! -e "$PKV_PLUGIN_DIR/libpagedkv-cuda.so" ]; then
     exit 1
 fi
 
-run() { # name, mode: the program's tests count as one
-    PKV_TEST_DEVICE=$2 "$build/tests/$1" > "$log" 2>&1
+run() { # name, or name:steps of a random test; mode: the program's tests count as one
+    case $1 in *:*) local -x PKV_TEST_STEPS=${1#*:} ;; esac
+    PKV_TEST_DEVICE=$2 "$build/tests/${1%:*}" > "$log" 2>&1
 }
 
 while read -r name modes; do

@@ -313,6 +313,24 @@ static void a_directory_whose_cable_is_pulled_costs_hits_until_it_is_back(void *
     end_hosts(&h);
 }
 
+static void a_fabric_on_loopback_is_refused_by_other_hosts(void **state) {
+    (void)state;
+    hosts h;
+    if (!start_hosts(&h)) skip();
+    pkv_node_options options = node_options(); /* without fabric_host */
+    pkv_node *reader = open_node(&options);
+    assert_status(pkv_node_connect(reader, network "3:4710", 5ull * one_second), PKV_ERR_MISMATCH);
+    assert_message("the fabric of this node is at an address that others do not reach");
+    assert_message("fabric_host");
+    assert_ok(pkv_node_close(reader));
+    options.fabric_host = network "1";
+    reader = open_node(&options);
+    assert_ok(pkv_node_connect(reader, network "3:4710", 5ull * one_second));
+    assert_int_equal(found_of(reader, first_host), tokens);
+    assert_ok(pkv_node_close(reader));
+    end_hosts(&h);
+}
+
 int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "serve") == 0) return serve(argv[2]);
     program = argv[0];
@@ -325,6 +343,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_host_whose_cable_is_pulled_costs_its_hits_until_it_is_back),
         cmocka_unit_test(a_cable_that_is_pulled_during_reads_loses_blocks_and_nothing_else),
         cmocka_unit_test(a_directory_whose_cable_is_pulled_costs_hits_until_it_is_back),
+        cmocka_unit_test(a_fabric_on_loopback_is_refused_by_other_hosts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

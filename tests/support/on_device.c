@@ -57,6 +57,7 @@ static const struct fake_device *device(void) {
 static bool with_streams(const pkv_sync *sync) { return sync == NULL && device() != NULL && the.streams; }
 
 bool runs_on_device(void) { return device() != NULL; }
+bool runs_with_streams(void) { return with_streams(NULL); }
 
 void settle_device(void) {
     if (device() != NULL) the.device->finish(NULL);

@@ -11,6 +11,8 @@
 
 /* Whether pools of host memory are made on the device. */
 bool runs_on_device(void);
+/* And calls without a sync are given a stream there. */
+bool runs_with_streams(void);
 
 /* All that was put into the device's streams has been done: before a test looks into pages, or writes there, in place. */
 void settle_device(void);

@@ -35,12 +35,14 @@ static pkv_pool *stored_below(faulty *f) {
     return pool;
 }
 
-static void restore_all(pkv_pool *pool) {
+static void restore_blocks(pkv_pool *pool, uint64_t num_blocks) {
     pkv_table *table = admit_again(pool, 1, tokens, NULL);
-    assert_ok(pkv_table_restore(table, 0, UINT64_MAX, patience, NULL));
+    assert_ok(pkv_table_restore(table, 0, num_blocks, patience, NULL));
     end_table(table);
     (void)evict_pages(pool, UINT32_MAX);
 }
+
+static void restore_all(pkv_pool *pool) { restore_blocks(pool, UINT64_MAX); }
 
 /* ---- begin and end ---- */
 
@@ -87,14 +89,14 @@ static void events_without_room_are_dropped_and_counted(void **state) {
     faulty *f = faulty_open();
     pkv_pool *pool = stored_below(f);
     assert_ok(pkv_trace_start(1));
-    for (int i = 0; i < 3; ++i) restore_all(pool); /* two spans each */
+    for (int i = 0; i < 3; ++i) restore_blocks(pool, 1); /* two spans each: a wait and one load */
     trace t = stop_and_load(&s);
     assert_int_equal(t.num_spans, 1);
     assert_int_equal(t.dropped, 5);
     trace_end(&t);
     /* The next one begins with room. */
     assert_ok(pkv_trace_start(6));
-    for (int i = 0; i < 3; ++i) restore_all(pool);
+    for (int i = 0; i < 3; ++i) restore_blocks(pool, 1);
     t = stop_and_load(&s);
     assert_int_equal(t.num_spans, 6);
     assert_int_equal(t.dropped, 0);
@@ -220,6 +222,8 @@ static void a_restore_shows_its_wait_and_its_loads(void **state) {
     assert_int_equal(restored, 0);
     faulty_block(f, false);
     eventually(faulty_idle(f));
+    f->backwards_at = blocks; /* no load ends before all have begun */
+    faulty_script(f, PKV_TIER_LOAD, 0, blocks, fault_hold, 0);
     assert_ok(pkv_table_restore(table, 0, UINT64_MAX, patience, &restored));
     assert_int_equal(restored, blocks);
     assert_ok(pkv_table_restore(table, 0, UINT64_MAX, patience, &restored)); /* nothing to wait for */

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import textwrap
 import threading
+import time
 import unittest
 from array import array
 
@@ -650,6 +651,10 @@ class Nodes(Case):
                         with self.fails_with(Status.STATE):
                             ended.op.table()
                     ended.op.close()
+                    for _ in range(1000):  # the giver hears of it a moment later
+                        if offer.info().pulls:
+                            break
+                        time.sleep(0.01)
                     self.assertEqual((offer.info().status, offer.info().pulls), (Status.BUSY, 1))
                     ticket = offer.ticket
                 with self.fails_with(Status.HANDLE):

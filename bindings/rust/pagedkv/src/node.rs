@@ -22,7 +22,8 @@ pub struct NodeOptions<'a> {
     /// Of libfabric: "tcp", "net", "tcp;ofi_rxm", "shm" (one machine, one user), "verbs", "efa"; all nodes the same. None = the
     /// first that works of verbs, efa, net, tcp
     pub provider: Option<String>,
-    /// Local address of the fabric; none = the host of `listen`, or loopback
+    /// Local address of the fabric, or the name of an interface; none = the host of `listen`, or loopback: who reads from other hosts
+    /// over tcp or net, and does not listen, names one here
     pub fabric_host: Option<String>,
     /// What is served, the fastest first; up to 4. They stay open as long as the node
     pub tiers: Vec<&'a Tier>,

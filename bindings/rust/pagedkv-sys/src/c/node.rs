@@ -73,7 +73,8 @@ pub struct pkv_node_options {
     /// Of libfabric: "tcp", "net", "tcp;ofi_rxm", "shm" (one machine, one user), "verbs", "efa"; all nodes the
     /// same. NULL = the first that works of verbs, efa, net, tcp
     pub provider: *const c_char,
-    /// Local address of the fabric; NULL = the host of `listen`, or loopback
+    /// Local address of the fabric, or the name of an interface; NULL = the host of `listen`, or loopback: who
+    /// reads from other hosts over tcp or net, and does not listen, names one here
     pub fabric_host: *const c_char,
     /// num_tiers of them: what is served, the fastest first. They stay open as long as the node
     pub tiers: *const *mut pkv_tier,
@@ -349,9 +350,10 @@ extern "C" {
     /// * `address`: "host:port"
     /// * `timeout_ns`: longest wait for the first connection; 0 = do not wait
     /// * Returns `PKV_OK`; `PKV_ERR_TIMEOUT` (it is still being tried); `PKV_ERR_MISMATCH` when the other side
-    ///   refused, or is another model, geometry, protocol or cluster (the peer is not kept); `PKV_ERR_STATE` when
-    ///   it is a peer already (one that the directory has led to stays from now on, and gives `PKV_OK`);
-    ///   `PKV_ERR_INVALID`; `PKV_ERR_LIMIT` at 1024 peers; `PKV_ERR_HANDLE`
+    ///   refused, or is another model, geometry, protocol or cluster, or on another host while one of the two has
+    ///   its fabric on loopback (the peer is not kept); `PKV_ERR_STATE` when it is a peer already (one that the
+    ///   directory has led to stays from now on, and gives `PKV_OK`); `PKV_ERR_INVALID`; `PKV_ERR_LIMIT` at 1024
+    ///   peers; `PKV_ERR_HANDLE`
     ///
     /// Thread-safe. Since 0.1.
     pub fn pkv_node_connect(node: *mut pkv_node, address: *const c_char, timeout_ns: u64) -> pkv_status;

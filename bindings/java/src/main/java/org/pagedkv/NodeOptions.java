@@ -110,7 +110,7 @@ public final class NodeOptions {
         return this;
     }
 
-    /** Local address of the fabric. */
+    /** Local address of the fabric, or the name of an interface. */
     public NodeOptions fabricHost(String fabricHost) {
         this.fabricHost = fabricHost;
         return this;
