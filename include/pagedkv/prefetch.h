@@ -306,7 +306,9 @@ typedef struct pkv_prefetch_stats {
     size_t struct_size;
     /* counters */
     uint64_t needed;    /**< absent parts that were asked for */
-    uint64_t on_time;   /**< of them, those that were ready */
+    uint64_t on_time;   /**< of them, those that were ready. Where a stream waits in place of the call (layer_acquire) a part that was
+                             missing by the call is counted when the stream has passed: as on time, if it did not wait.
+                             ready_requests are as of the calls */
     uint64_t late;      /**< whose load had begun */
     uint64_t on_demand; /**< whose load had not begun */
     uint64_t failed;    /**< of needed, those that could not be had */

@@ -12,10 +12,12 @@
 #include <atomic>
 #include <cinttypes>
 #include <cmath>
+#include <utility>
 
 namespace pkv {
 namespace {
 
+constexpr uint64_t no_wait_ns = 10'000; // what two points in a stream with a wait between them are apart when there is none
 constexpr double smoothing = 0.25; // of measured times: the last four or so count
 
 void smooth(double &mean, uint64_t value) {
@@ -287,6 +289,8 @@ pkv_status Pipeline::wait_on_word(Unit &unit, Views::View &view, Turn &turn) {
         return status;
     }
     unit.on_word = unit.late = true;
+    view.late = std::exchange(unit.late_parts, 0);
+    view.on_demand = std::exchange(unit.demanded_parts, 0);
     return PKV_OK;
 }
 
@@ -301,10 +305,13 @@ void Pipeline::end_word(Unit &unit) {
     std::atomic_ref(*unit.view->word).store(unit.view->turn, std::memory_order_release);
 }
 
-/// How long a stream has waited.
+/// How long a stream has waited. It may have come long after the call: what was there by then was on time.
 void Pipeline::take_time(Views::View &view) {
     uint64_t ns = 0;
     if (!view.timer.take(ns)) return;
+    count_missing(view.late, view.on_demand, ns > no_wait_ns);
+    view.late = view.on_demand = 0;
+    if (ns <= no_wait_ns) return;
     exposed_ns_ += ns;
     add_time(loader_.counters().exposed, ns);
 }
@@ -351,6 +358,7 @@ pkv_status Pipeline::acquire(uint32_t index, uint64_t deadline_ns, Turn &turn, p
         if (!unit.counted && acquired_at_ns_ != 0) smooth(compute_ns_, start - acquired_at_ns_);
         acquired_at_ns_ = 0;
         count_needs(unit);
+        if (!words) count_missing(std::exchange(unit.late_parts, 0), std::exchange(unit.demanded_parts, 0), true);
         if (unit.open != 0 && !words) {
             waiting_ = true;
             waits_since = monotonic_ns();
@@ -383,10 +391,12 @@ pkv_status Pipeline::acquire(uint32_t index, uint64_t deadline_ns, Turn &turn, p
     PKV_TRY(status);
     Unit &unit = *units_[first_ahead()];
     fill_view(unit, arrays_of(unit, place), view);
-    if (unit.open != 0)
+    if (unit.open != 0) {
         PKV_TRY(wait_on_word(unit, *place, turn));
-    else
+    } else {
+        count_missing(std::exchange(unit.late_parts, 0), std::exchange(unit.demanded_parts, 0), false);
         note_failures(unit);
+    }
     for (const auto &part : unit.parts) loader_.use(*part);
     unit.view = place;
     if (place != nullptr) place->taken = true;
@@ -416,15 +426,23 @@ void Pipeline::count_needs(Unit &unit) {
             unit.next = 0;
         }
     for (const Entry &entry : unit.entries) {
-        ++counters.needed;
         tables_[entry.table].needed = true;
         switch (unit.parts[entry.part]->state) {
-        case PartState::ready: ++counters.on_time; continue;
-        case PartState::loading: ++counters.late; break;
-        default: ++counters.on_demand; break;
+        case PartState::ready: ++counters.needed, ++counters.on_time; continue;
+        case PartState::loading: ++unit.late_parts; break;
+        default: ++unit.demanded_parts; break;
         }
         tables_[entry.table].waited = true;
     }
+}
+
+/// What was missing when it was asked for counts once it is known whether somebody waited for it.
+void Pipeline::count_missing(uint64_t late, uint64_t demanded, bool waited) {
+    pkv_prefetch_stats &counters = loader_.counters();
+    counters.needed += late + demanded;
+    counters.late += waited ? late : 0;
+    counters.on_demand += waited ? demanded : 0;
+    counters.on_time += waited ? 0 : late + demanded;
 }
 
 /// What could not be had is its table's failure.

@@ -91,6 +91,7 @@ class Pipeline : public PartSource {
         uint64_t open = 0;    ///< parts that have not ended
         uint64_t begun_ns = 0;
         bool counted = false; ///< asked for
+        uint64_t late_parts = 0, demanded_parts = 0; ///< as they were then
         // On a device:
         Views::View *view = nullptr;
         bool on_word = false; ///< a stream waits for the view's word
@@ -140,6 +141,7 @@ class Pipeline : public PartSource {
     void retire() PKV_REQUIRES(loader_.mutex);
     void take_time(Views::View &view) PKV_REQUIRES(loader_.mutex);
     void count_needs(Unit &unit) PKV_REQUIRES(loader_.mutex);
+    void count_missing(uint64_t late, uint64_t demanded, bool waited) PKV_REQUIRES(loader_.mutex);
     void note_failures(const Unit &unit) PKV_REQUIRES(loader_.mutex);
     void wake() PKV_REQUIRES(loader_.mutex); ///< the loader's thread, if there is something to begin
     void adapt_depth() PKV_REQUIRES(loader_.mutex);

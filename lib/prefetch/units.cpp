@@ -158,6 +158,7 @@ void Pipeline::recycle(std::unique_ptr<Unit> unit) {
     unit->open = 0;
     unit->begun_ns = 0;
     unit->counted = false;
+    unit->late_parts = unit->demanded_parts = 0;
     unit->view = nullptr;
     unit->on_word = unit->late = false;
     unit->waits = {};

@@ -22,6 +22,8 @@ class Views {
         uint64_t *word = nullptr; ///< streams wait until it is
         uint64_t turn = 0;        ///< this, of the last one who waited
         StreamTimer timer;        ///< of such a wait
+        uint64_t late = 0;        ///< parts that it was for: those whose loads had begun by the call,
+        uint64_t on_demand = 0;   ///< and others
         Fences until;             ///< work that may read it
         bool taken = false;
     };

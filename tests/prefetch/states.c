@@ -173,7 +173,10 @@ static void go_to(scene *s, session_state state) {
         atomic_store(&stop, 1);
         pthread_join(thread, &failed);
         assert_null(failed);
-        if (status != PKV_OK) assert_int_equal(status, PKV_ERR_TIMEOUT);
+        if (status != PKV_OK)
+            assert_int_equal(status, PKV_ERR_TIMEOUT);
+        else
+            compare(s);
         break;
     }
     case step_ended: check_step(s->session, num_layers, num_tables, s->tables, tags); break;

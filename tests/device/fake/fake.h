@@ -24,6 +24,7 @@ struct fake_settings {
     int no_stream_ids;        /* no stream_id() */
     int ignore_order;         /* order_after() does nothing: what a library would do that forgets it */
     int refuse_pins;          /* pin() fails */
+    int stopped_clock;        /* nothing takes any time between two events */
     uint64_t memory_limit;    /* of a device; 0: none */
     /* One call fails: of the function of the table with this name, after so many that go well. */
     char fail[fake_fail_name];
