@@ -562,10 +562,16 @@ pkv_status Pipeline::end_step(std::span<pkv_status> statuses) {
         const Lock lock(loader_.mutex);
         if (acquired_ != 0) return fail(PKV_ERR_STATE, "layer %u is acquired", units_[released_]->index);
     }
-    loader_.wait(no_deadline, [this]() PKV_REQUIRES(loader_.mutex) {
-        retire();
-        return released_ == 0;
-    });
+    for (;;) { // loads that streams wait for
+        const Unit *oldest = nullptr;
+        {
+            const Lock lock(loader_.mutex);
+            retire();
+            if (released_ == 0) break;
+            oldest = units_.front().get(); // it stays: this thread alone retires units
+        }
+        loader_.wait(no_deadline, [oldest] { return oldest->open == 0; });
+    }
     {
         const Lock lock(loader_.mutex);
         for (const auto &view : views_.all()) take_time(*view);
