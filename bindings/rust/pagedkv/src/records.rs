@@ -644,7 +644,9 @@ impl Default for TierStats {
 pub struct PrefetchStats {
     /// Absent parts that were asked for
     pub needed: u64,
-    /// Of them, those that were ready
+    /// Of them, those that were ready. Where a stream waits in place of the call (layer_acquire) a part that was
+    /// missing by the call is counted when the stream has passed: as on time, if it did not wait. ready_requests
+    /// are as of the calls
     pub on_time: u64,
     /// Whose load had begun
     pub late: u64,
