@@ -226,6 +226,57 @@ static void one_pulls_from_several_that_have_it_together(void **state) {
     close_nodes(&n);
 }
 
+/* Eight ranks of four heads: each head is there twice. */
+static void case_H13_of_heads_that_two_givers_have_each_comes_once(void **state) {
+    (void)state;
+    enum { ranks = 8 };
+    nodes n;
+    if (!open_nodes(&n)) skip();
+    pkv_pool *pools[ranks];
+    pkv_table *tables[ranks];
+    pkv_offer *offers[ranks];
+    ticket tickets[ranks];
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+        const shard part = with_heads(whole_model(64), rank / 2, 1);
+        pools[rank] = shard_pool(&part);
+        tables[rank] = computed(pools[rank], &part, 1, tokens, tag);
+        offers[rank] = offer_of(n.giver, tables[rank], NULL);
+        tickets[rank] = ticket_of(offers[rank]);
+    }
+    const shard model = whole_model(64);
+    pkv_pool *pool = shard_pool(&model);
+    pkv_table *table = pulled(begin_pull_of(n.puller, pool, tickets, ranks, NULL, 0));
+    same_tokens(table, &model, 0, tokens, tag);
+    assert_int_equal(node_stats(n.puller).pulled_bytes, tokens * 4 * 4 * 2 * row_elements * 2);
+    end_table(table);
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+        assert_ok(pkv_offer_close(offers[rank]));
+        end_table(tables[rank]);
+        end_pool(pools[rank]);
+    }
+    end_pool(pool);
+    close_nodes(&n);
+}
+
+static void case_H16_H17_more_ranks_than_heads_pull_a_head_each(void **state) {
+    (void)state;
+    enum { ranks = 8 };
+    given g;
+    pkv_offer_options options = PKV_OFFER_OPTIONS_INIT;
+    options.max_pulls = ranks;
+    if (!begin_with(&g, &options)) skip();
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+        const shard part = with_heads(whole_model(64), rank / 2, 1);
+        pkv_pool *pool = shard_pool(&part);
+        pkv_table *table = pulled(begin_pull(g.at.puller, pool, &g.t));
+        same_tokens(table, &part, 0, tokens, tag);
+        end_table(table);
+        end_pool(pool);
+    }
+    soon(offer_info(g.offer).status == PKV_OK);
+    end(&g);
+}
+
 static void several_givers_must_have_one_sequence_and_all_of_it(void **state) {
     (void)state;
     nodes n;
@@ -257,7 +308,7 @@ static void several_givers_must_have_one_sequence_and_all_of_it(void **state) {
     close_nodes(&n);
 }
 
-static void pages_of_other_sizes_and_orders_take_the_same_rows(void **state) {
+static void case_H19_H20_pages_of_other_sizes_and_orders_take_the_same_rows(void **state) {
     (void)state;
     static const uint32_t sizes[] = {1, 3, 16, 64};
     given g;
@@ -310,8 +361,10 @@ int main(void) {
         cmocka_unit_test(two_shards_of_heads_pull_from_one_giver),
         cmocka_unit_test(shards_of_layers_pull_from_one_giver),
         cmocka_unit_test(one_pulls_from_several_that_have_it_together),
+        cmocka_unit_test(case_H13_of_heads_that_two_givers_have_each_comes_once),
+        cmocka_unit_test(case_H16_H17_more_ranks_than_heads_pull_a_head_each),
         cmocka_unit_test(several_givers_must_have_one_sequence_and_all_of_it),
-        cmocka_unit_test(pages_of_other_sizes_and_orders_take_the_same_rows),
+        cmocka_unit_test(case_H19_H20_pages_of_other_sizes_and_orders_take_the_same_rows),
         cmocka_unit_test(latent_rows_come_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

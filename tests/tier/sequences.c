@@ -30,6 +30,27 @@ static void evicted_blocks_come_back_from_a_host_tier(void **state) {
     assert_ok(pkv_tier_close(tier));
 }
 
+static void case_F02_a_prompt_that_a_tier_has_whole_leaves_a_token_to_compute(void **state) {
+    (void)state;
+    pkv_tier *tier = host_tier(64);
+    pkv_pool *pool = pool_on(8, tier, PKV_TIER_WRITE_BACK);
+    compute(pool, 1, 16, 7);
+    push_down(pool);
+    pkv_token tokens[16];
+    count_up(tokens, 16, 1);
+    const pkv_prompt prompt = prompt_of(tokens, 16);
+    pkv_match match = PKV_MATCH_INIT;
+    pkv_table *table = admit(pool, &prompt, &match);
+    assert_int_equal(match.tier_tokens[0], 12);
+    assert_int_equal(match.tokens, 12); /* of 16: the last block is computed again */
+    assert_ok(pkv_table_restore(table, 0, UINT64_MAX, one_second, NULL));
+    write_and_commit(table, 16, 7);
+    check_rows(table, 0, 16, 7);
+    end_table(table);
+    end_pool(pool);
+    assert_ok(pkv_tier_close(tier));
+}
+
 static void a_gather_brings_absent_blocks_up_by_itself(void **state) {
     (void)state;
     pkv_tier *tier = host_tier(64);
@@ -226,6 +247,7 @@ static void the_longest_answer_time_of_a_tier_is_no_limit(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(evicted_blocks_come_back_from_a_host_tier),
+        cmocka_unit_test(case_F02_a_prompt_that_a_tier_has_whole_leaves_a_token_to_compute),
         cmocka_unit_test(a_gather_brings_absent_blocks_up_by_itself),
         cmocka_unit_test(calls_that_need_pages_refuse_absent_blocks),
         cmocka_unit_test(spilled_blocks_free_their_pages_and_come_back),
