@@ -27,7 +27,8 @@ enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 #define MAX_BYTES (UINT64_C(1) << 50)
 
 typedef struct arguments {
-    const char *cluster_key, *listen, *provider, *fabric, *directory, *advertise, *file, *geometry, *identity, *name, *metrics;
+    const char *cluster_key, *listen, *provider, *fabric, *directory, *advertise, *file, *geometry, *identity, *name,
+        *metrics;
     uint64_t host_bytes, file_bytes, export_bytes;
     bool help;
 } arguments;
@@ -35,7 +36,8 @@ typedef struct arguments {
 static const char usage[] =
     "usage: node --cluster-key FILE [options]\n"
     "\n"
-    "Serves the page images of a file tier and of host memory in front of it to other nodes. Prints the address at which\n"
+    "Serves the page images of a file tier and of host memory in front of it to other nodes. Prints the address at "
+    "which\n"
     "it is reached, one line, then runs until SIGTERM or SIGINT. SIGUSR1 prints its statistics.\n"
     "\n"
     "  --cluster-key FILE  32 random bytes, the secret of all nodes: head -c 32 /dev/urandom\n"
@@ -49,7 +51,8 @@ static const char usage[] =
     "  --file FILE         a file of page images, which one process at a time has open\n"
     "  --file-bytes N      room in a new file; 0 = an existing file's own (0)\n"
     "  --identity TEXT     of the model: that of the file, and of all nodes that are let in\n"
-    "  --geometry FILE     only nodes with pages of this geometry are let in (see examples/node/geometry.h); without it\n"
+    "  --geometry FILE     only nodes with pages of this geometry are let in (see examples/node/geometry.h); without "
+    "it\n"
     "                      every one is, and finds what the file has for its own\n"
     "  --export-bytes N    memory that others read from at one time (64M)\n"
     "  --metrics HOST:PORT statistics for Prometheus, http://HOST:PORT/metrics\n"
@@ -95,13 +98,19 @@ static bool set_option(arguments *a, const char *name, const char *value) {
         const char **text;
         uint64_t *bytes;
     } options[] = {
-        {"--cluster-key", &a->cluster_key, NULL}, {"--listen", &a->listen, NULL},
-        {"--provider", &a->provider, NULL},       {"--directory", &a->directory, NULL},
+        {"--cluster-key", &a->cluster_key, NULL},
+        {"--listen", &a->listen, NULL},
+        {"--provider", &a->provider, NULL},
+        {"--directory", &a->directory, NULL},
         {"--fabric", &a->fabric, NULL},
-        {"--advertise", &a->advertise, NULL},     {"--name", &a->name, NULL},
-        {"--file", &a->file, NULL},               {"--identity", &a->identity, NULL},
-        {"--geometry", &a->geometry, NULL},       {"--metrics", &a->metrics, NULL},
-        {"--host-bytes", NULL, &a->host_bytes},   {"--file-bytes", NULL, &a->file_bytes},
+        {"--advertise", &a->advertise, NULL},
+        {"--name", &a->name, NULL},
+        {"--file", &a->file, NULL},
+        {"--identity", &a->identity, NULL},
+        {"--geometry", &a->geometry, NULL},
+        {"--metrics", &a->metrics, NULL},
+        {"--host-bytes", NULL, &a->host_bytes},
+        {"--file-bytes", NULL, &a->file_bytes},
         {"--export-bytes", NULL, &a->export_bytes},
     };
     for (size_t i = 0; i < sizeof options / sizeof *options; ++i) {
@@ -197,7 +206,8 @@ static bool read_key(const char *path, unsigned char *key) {
     const size_t size = fread(key, 1, PKV_CLUSTER_KEY_BYTES, file);
     const bool good = size == PKV_CLUSTER_KEY_BYTES && fgetc(file) == EOF;
     (void)fclose(file);
-    if (!good) fprintf(stderr, "node: %s: a cluster key has %d bytes, no fewer and no more\n", path, PKV_CLUSTER_KEY_BYTES);
+    if (!good)
+        fprintf(stderr, "node: %s: a cluster key has %d bytes, no fewer and no more\n", path, PKV_CLUSTER_KEY_BYTES);
     return good;
 }
 
@@ -248,7 +258,8 @@ static bool catch_signals(void) {
     memset(&action, 0, sizeof action);
     action.sa_handler = on_signal;
     bool good = pipe(told) == 0;
-    for (size_t i = 0; good && i < sizeof numbers / sizeof *numbers; ++i) good = sigaction(numbers[i], &action, NULL) == 0;
+    for (size_t i = 0; good && i < sizeof numbers / sizeof *numbers; ++i)
+        good = sigaction(numbers[i], &action, NULL) == 0;
     if (!good) fprintf(stderr, "node: signals: %s\n", strerror(errno));
     return good;
 }

@@ -66,7 +66,8 @@ static const char usage[] =
     "  --peer HOST:PORT  another node to read from, up to 16 times\n"
     "  --directory URL   redis://[[user]:password@]host:port[/db]: where nodes find each other; several with commas\n"
     "  --provider NAME   of libfabric: tcp, net, shm, verbs, efa; the same in all nodes\n"
-    "  --fabric HOST     an address of this host, when --peer or --directory lead to others (that of --serve, or loopback)\n"
+    "  --fabric HOST     an address of this host, when --peer or --directory lead to others (that of --serve, or "
+    "loopback)\n"
     "  --help            this text\n"
     "\n"
     "Exit status: 0; 1 for wrong bytes or a call of the library that failed; 2 for bad options, a bad trace, or a\n"
@@ -166,10 +167,10 @@ static bool set_option(arguments *args, const char *name, const char *value) {
 }
 
 static bool takes_value(const char *name) {
-    static const char *const names[] = {"--capacity",   "--requests", "--last",       "--page-tokens", "--layers", "--heads",
-                                        "--head-dim",   "--svg",      "--host-bytes", "--file",        "--file-bytes",
-                                        "--cluster-key", "--serve",   "--peer",       "--directory",   "--provider",
-                                        "--fabric"};
+    static const char *const names[] = {"--capacity",   "--requests",    "--last",  "--page-tokens", "--layers",
+                                        "--heads",      "--head-dim",    "--svg",   "--host-bytes",  "--file",
+                                        "--file-bytes", "--cluster-key", "--serve", "--peer",        "--directory",
+                                        "--provider",   "--fabric"};
     for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
         if (strcmp(name, names[i]) == 0) return true;
     return false;

@@ -13,10 +13,10 @@ typedef struct word {
     int32_t value;
 } word;
 
-static const word dtypes[] = {{"f32", PKV_DTYPE_F32},           {"f16", PKV_DTYPE_F16},
-                              {"bf16", PKV_DTYPE_BF16},         {"f8_e4m3", PKV_DTYPE_F8_E4M3},
+static const word dtypes[] = {{"f32", PKV_DTYPE_F32},         {"f16", PKV_DTYPE_F16},
+                              {"bf16", PKV_DTYPE_BF16},       {"f8_e4m3", PKV_DTYPE_F8_E4M3},
                               {"f8_e5m2", PKV_DTYPE_F8_E5M2}, {"i8", PKV_DTYPE_I8},
-                              {"opaque", PKV_DTYPE_OPAQUE},     {NULL, 0}};
+                              {"opaque", PKV_DTYPE_OPAQUE},   {NULL, 0}};
 static const word scales[] = {{"none", PKV_SCALES_NONE}, {"token_head", PKV_SCALES_TOKEN_HEAD}, {NULL, 0}};
 static const word attentions[] = {{"full", PKV_ATTENTION_FULL}, {"window", PKV_ATTENTION_WINDOW}, {NULL, 0}};
 
@@ -55,7 +55,8 @@ static const char *read_number(const char *text, uint32_t *out) {
     char *end = NULL;
     errno = 0;
     const unsigned long long value = isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
-    if (end == NULL || *end != '\0' || errno != 0 || value > UINT32_MAX) return "the value is not a whole number below 2^32";
+    if (end == NULL || *end != '\0' || errno != 0 || value > UINT32_MAX)
+        return "the value is not a whole number below 2^32";
     *out = (uint32_t)value;
     return NULL;
 }

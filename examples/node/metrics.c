@@ -34,7 +34,8 @@ static bool name_of(int descriptor, char *out) {
     socklen_t size = sizeof at;
     char host[200], port[16];
     if (getsockname(descriptor, (struct sockaddr *)&at, &size) != 0 ||
-        getnameinfo((struct sockaddr *)&at, size, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        getnameinfo((struct sockaddr *)&at, size, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
         return false;
     (void)snprintf(out, 280, strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host, port);
     return true;
@@ -99,7 +100,8 @@ static void answer(int client, const pkv_prometheus_sources *sources) {
     size_t size = 0;
     const time_t until = time(NULL) + LIMIT_SECONDS;
     request[0] = '\0';
-    while (size + 1 < sizeof request && time(NULL) <= until && strstr(request, "\r\n\r\n") == NULL && strstr(request, "\n\n") == NULL) {
+    while (size + 1 < sizeof request && time(NULL) <= until && strstr(request, "\r\n\r\n") == NULL &&
+           strstr(request, "\n\n") == NULL) {
         const ssize_t got = recv(client, request + size, sizeof request - 1 - size, 0);
         if (got <= 0) return;
         size += (size_t)got;
@@ -115,7 +117,8 @@ static void answer(int client, const pkv_prometheus_sources *sources) {
         return;
     }
     (void)snprintf(head, sizeof head,
-                   "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
+                   "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: %zu\r\nConnection: "
+                   "close\r\n\r\n",
                    strlen(text));
     send_all(client, head);
     send_all(client, text);

@@ -151,8 +151,8 @@ static void print_json_tiers(const run_config *config, const run_result *r) {
            sums.image_bytes, r->tiers[PLACE_HOST].images, r->tiers[PLACE_FILE].images, sums.bytes_loaded,
            sums.bytes_stored, r->dropped_pages, r->load_seconds, r->store_seconds);
     if (r->tiers[PLACE_REMOTE].exists)
-        printf(", \"remote_hit_blocks\": %" PRIu64 ", \"remote_bytes_loaded\": %" PRIu64 ", \"remote_failed_loads\": %" PRIu64
-               ", \"connected_peers\": %" PRIu64,
+        printf(", \"remote_hit_blocks\": %" PRIu64 ", \"remote_bytes_loaded\": %" PRIu64
+               ", \"remote_failed_loads\": %" PRIu64 ", \"connected_peers\": %" PRIu64,
                r->place_blocks[PLACE_REMOTE], r->tiers[PLACE_REMOTE].bytes_loaded, r->tiers[PLACE_REMOTE].failed_loads,
                r->connected_peers);
     if (r->address[0] != '\0') printf(", \"address\": \"%s\"", r->address);

@@ -109,6 +109,7 @@ bool share_wait(const char *address) {
         return false;
     }
     fprintf(stderr, "replay: serving at %s until SIGTERM or SIGINT\n", address);
-    while (read(told[0], &byte, 1) < 0 && errno == EINTR) {}
+    while (read(told[0], &byte, 1) < 0 && errno == EINTR) {
+    }
     return true;
 }

@@ -112,7 +112,8 @@ pkv_status pkv_batch_gather(pkv_batch *batch, uint32_t group, uint32_t layer, co
     });
 }
 
-pkv_status pkv_batch_commit(pkv_batch *batch, const uint32_t *num_accepted, pkv_status *statuses, const pkv_sync *sync) {
+pkv_status pkv_batch_commit(pkv_batch *batch, const uint32_t *num_accepted, pkv_status *statuses,
+                            const pkv_sync *sync) {
     return boundary([&] {
         BatchCall call;
         PKV_TRY(call.acquire(batch));

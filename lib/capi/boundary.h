@@ -40,7 +40,8 @@ inline pkv_status not_null(const void *pointer, const char *name) {
 /// An array argument: NULL is fine when it is empty.
 inline pkv_status check_array(const void *array, uint64_t count, const char *name) {
     if (array == nullptr && count != 0) return fail(PKV_ERR_INVALID, "%s is NULL", name);
-    if (count > uint64_t{1} << 48) return fail(PKV_ERR_INVALID, "%s has %llu entries", name, static_cast<unsigned long long>(count));
+    if (count > uint64_t{1} << 48)
+        return fail(PKV_ERR_INVALID, "%s has %llu entries", name, static_cast<unsigned long long>(count));
     return PKV_OK;
 }
 

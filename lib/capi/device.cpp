@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // device.h
-#include "capi/boundary.h"
 #include "device/device.h"
+#include "capi/boundary.h"
 
 #include <pagedkv/device.h>
 

@@ -51,8 +51,8 @@ pkv_status read_options(const pkv_offer_options *options, OfferTerms &terms, std
     return PKV_OK;
 }
 
-pkv_status make_offer(Node &node, Table &table, const OfferTerms &terms, const std::string &address, std::shared_ptr<Op> op,
-                      pkv_offer **out) {
+pkv_status make_offer(Node &node, Table &table, const OfferTerms &terms, const std::string &address,
+                      std::shared_ptr<Op> op, pkv_offer **out) {
     std::shared_ptr<Offer> offer;
     PKV_TRY(Offer::make(table, terms, op, node.counters(), offer));
     pkv_offer *handle = nullptr;
@@ -77,7 +77,8 @@ pkv_status read_tickets(Node &node, uint32_t num_tickets, const pkv_bytes *ticke
     out.resize(num_tickets);
     for (uint32_t i = 0; i < num_tickets; ++i) {
         PKV_TRY(not_null(tickets[i].data, "a ticket"));
-        PKV_TRY(pkv::handover::unseal({static_cast<const std::byte *>(tickets[i].data), tickets[i].size}, node.reader()->key, out[i]));
+        PKV_TRY(pkv::handover::unseal({static_cast<const std::byte *>(tickets[i].data), tickets[i].size},
+                                      node.reader()->key, out[i]));
     }
     return PKV_OK;
 }
@@ -103,8 +104,8 @@ pkv_status read_options(const pkv_pull_options *options, PullRequest &request) {
 
 extern "C" {
 
-pkv_status pkv_table_offer(pkv_node *node, pkv_table *table, const pkv_offer_options *options, const pkv_op_options *op_options,
-                           pkv_offer **offer, pkv_op **op) {
+pkv_status pkv_table_offer(pkv_node *node, pkv_table *table, const pkv_offer_options *options,
+                           const pkv_op_options *op_options, pkv_offer **offer, pkv_op **op) {
     return boundary([&] {
         Pin<Node> at;
         Pin<Table> pin;
@@ -141,7 +142,8 @@ pkv_status pkv_offer_ticket(pkv_offer *offer, void *buffer, uint64_t capacity, u
     });
 }
 
-pkv_status pkv_offer_ready(pkv_offer *offer, uint32_t group, uint32_t layer, uint64_t num_tokens, const pkv_sync *sync) {
+pkv_status pkv_offer_ready(pkv_offer *offer, uint32_t group, uint32_t layer, uint64_t num_tokens,
+                           const pkv_sync *sync) {
     return boundary([&] {
         Pin<Offer> pin;
         PKV_TRY(pin.acquire(offer));
@@ -173,8 +175,8 @@ pkv_status pkv_offer_close(pkv_offer *offer) {
     });
 }
 
-pkv_status pkv_table_pull(pkv_node *node, pkv_pool *pool, uint32_t num_tickets, const pkv_bytes *tickets, const pkv_pull_options *options,
-                          const pkv_op_options *op_options, pkv_op **op) {
+pkv_status pkv_table_pull(pkv_node *node, pkv_pool *pool, uint32_t num_tickets, const pkv_bytes *tickets,
+                          const pkv_pull_options *options, const pkv_op_options *op_options, pkv_op **op) {
     return boundary([&] {
         Pin<Node> at;
         Pin<Pool> pin;

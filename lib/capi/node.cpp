@@ -42,22 +42,26 @@ template <class T> T otherwise(T value, T fallback) { return value != 0 ? value 
 pkv_status read_time(uint64_t given, uint64_t otherwise, uint64_t most, const char *name, uint64_t &to) {
     to = given != 0 ? given : otherwise;
     if (to >= 1'000'000 && to <= most) return PKV_OK;
-    return fail(PKV_ERR_INVALID, "%s is %" PRIu64 ", not between 1 millisecond and %" PRIu64 " seconds", name, given, most / 1'000'000'000);
+    return fail(PKV_ERR_INVALID, "%s is %" PRIu64 ", not between 1 millisecond and %" PRIu64 " seconds", name, given,
+                most / 1'000'000'000);
 }
 
 pkv_status read_directory(const pkv_node_options &from, NodeOptions &to) {
     PKV_TRY(read_time(from.heartbeat_ns, 5'000'000'000, 3600ull * 1'000'000'000, "heartbeat_ns", to.heartbeat_ns));
-    PKV_TRY(read_time(from.entry_ttl_ns, 600ull * 1'000'000'000, 30ull * 86400 * 1'000'000'000, "entry_ttl_ns", to.entry_ttl_ns));
+    PKV_TRY(read_time(from.entry_ttl_ns, 600ull * 1'000'000'000, 30ull * 86400 * 1'000'000'000, "entry_ttl_ns",
+                      to.entry_ttl_ns));
     to.max_found_peers = otherwise(from.directory_peers, 64u);
     if (to.max_found_peers > most_found_peers)
         return fail(PKV_ERR_LIMIT, "directory_peers is %u, more than %u", from.directory_peers, most_found_peers);
     to.directory_prefix = from.directory_prefix != nullptr ? from.directory_prefix : "pkv";
     const std::string &prefix = to.directory_prefix;
     const bool plain = std::all_of(prefix.begin(), prefix.end(), [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-' || c == ':';
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+               c == '-' || c == ':';
     });
     if (prefix.empty() || prefix.size() > longest_prefix || !plain)
-        return fail(PKV_ERR_INVALID, "directory_prefix has %zu bytes: it takes 1 to %zu letters, digits and . _ - :", prefix.size(),
+        return fail(PKV_ERR_INVALID,
+                    "directory_prefix has %zu bytes: it takes 1 to %zu letters, digits and . _ - :", prefix.size(),
                     longest_prefix);
     if (from.advertise != nullptr) to.advertise = from.advertise;
     return from.directory != nullptr ? pkv::directory::parse_servers(from.directory, to.directory) : PKV_OK;
@@ -65,7 +69,8 @@ pkv_status read_directory(const pkv_node_options &from, NodeOptions &to) {
 
 pkv_status read_options(const pkv_node_options &from, NodeOptions &to) {
     if (from.cluster_key.size != PKV_CLUSTER_KEY_BYTES || from.cluster_key.data == nullptr)
-        return fail(PKV_ERR_INVALID, "cluster_key has %" PRIu64 " bytes, not %d", from.cluster_key.size, PKV_CLUSTER_KEY_BYTES);
+        return fail(PKV_ERR_INVALID, "cluster_key has %" PRIu64 " bytes, not %d", from.cluster_key.size,
+                    PKV_CLUSTER_KEY_BYTES);
     std::memcpy(to.key.data(), from.cluster_key.data, to.key.size());
     to.name = from.name != nullptr ? from.name : default_name();
     if (to.name.size() > pkv::node::longest_name) return fail(PKV_ERR_LIMIT, "name has %zu bytes", to.name.size());
@@ -78,22 +83,26 @@ pkv_status read_options(const pkv_node_options &from, NodeOptions &to) {
         if (!pkv::node::split_address(to.listen, to.fabric_host, port))
             return fail(PKV_ERR_INVALID, "listen is \"%s\", not of the form host:port", to.listen.c_str());
     }
-    if (from.num_tiers > PKV_MAX_TIERS) return fail(PKV_ERR_LIMIT, "num_tiers is %u, more than %d", from.num_tiers, PKV_MAX_TIERS);
+    if (from.num_tiers > PKV_MAX_TIERS)
+        return fail(PKV_ERR_LIMIT, "num_tiers is %u, more than %d", from.num_tiers, PKV_MAX_TIERS);
     PKV_TRY(check_array(from.tiers, from.num_tiers, "tiers"));
     for (uint32_t i = 0; i < from.num_tiers; ++i) {
         Pin<Tier> pin;
         PKV_TRY(pin.acquire(from.tiers[i]));
         to.tiers.push_back(pin->shared_from_this());
     }
-    if (from.num_pools > most_pools) return fail(PKV_ERR_LIMIT, "num_pools is %u, more than %u", from.num_pools, most_pools);
+    if (from.num_pools > most_pools)
+        return fail(PKV_ERR_LIMIT, "num_pools is %u, more than %u", from.num_pools, most_pools);
     PKV_TRY(check_array(from.pools, from.num_pools, "pools"));
     for (uint32_t i = 0; i < from.num_pools; ++i) {
         Pin<Pool> pin;
         PKV_TRY(pin.acquire(from.pools[i]));
         if (pin->tiers() == nullptr) return fail(PKV_ERR_STATE, "pools[%u] has no tiers: it has no images", i);
-        for (uint32_t group = 0; group < pin->num_groups(); ++group) to.shapes.push_back(pin->group(group).image.shape());
+        for (uint32_t group = 0; group < pin->num_groups(); ++group)
+            to.shapes.push_back(pin->group(group).image.shape());
     }
-    if (to.shapes.size() > pkv::node::most_shapes) return fail(PKV_ERR_LIMIT, "pools have %zu layer groups", to.shapes.size());
+    if (to.shapes.size() > pkv::node::most_shapes)
+        return fail(PKV_ERR_LIMIT, "pools have %zu layer groups", to.shapes.size());
     if (from.identity.size > largest_identity || (from.identity.size != 0 && from.identity.data == nullptr))
         return fail(PKV_ERR_LIMIT, "identity has %" PRIu64 " bytes", from.identity.size);
     pkv::Blake2b hash;
@@ -105,7 +114,8 @@ pkv_status read_options(const pkv_node_options &from, NodeOptions &to) {
     to.max_leases = otherwise(from.max_leases, 65536u);
     to.lease_ns = otherwise<uint64_t>(from.lease_ns, 30'000'000'000);
     to.timeout_ns = otherwise<uint64_t>(from.timeout_ns, 5'000'000'000);
-    if ((from.flags & ~(PKV_NODE_PROMOTE | PKV_NODE_COPY)) != 0) return fail(PKV_ERR_UNSUPPORTED, "flags are %#x", from.flags);
+    if ((from.flags & ~(PKV_NODE_PROMOTE | PKV_NODE_COPY)) != 0)
+        return fail(PKV_ERR_UNSUPPORTED, "flags are %#x", from.flags);
     to.flags = from.flags;
     return read_directory(from, to);
 }
@@ -152,7 +162,9 @@ pkv_status pkv_node_address(pkv_node *node, char *buffer, uint64_t capacity, uin
         if (address.empty()) return fail(PKV_ERR_STATE, "the node does not listen");
         *size = address.size() + 1;
         if (capacity == 0) return PKV_OK;
-        if (capacity < *size) return fail(PKV_ERR_NO_SPACE, "the address has %" PRIu64 " bytes, and the buffer %" PRIu64, *size, capacity);
+        if (capacity < *size)
+            return fail(PKV_ERR_NO_SPACE, "the address has %" PRIu64 " bytes, and the buffer %" PRIu64, *size,
+                        capacity);
         std::memcpy(buffer, address.c_str(), *size);
         return PKV_OK;
     });
@@ -194,7 +206,8 @@ pkv_status pkv_node_peers(pkv_node *node, pkv_node_peer *peers, uint64_t capacit
         const auto all = pin->peers();
         *count = all.size();
         if (capacity == 0) return PKV_OK;
-        if (capacity < all.size()) return fail(PKV_ERR_NO_SPACE, "%zu peers, and room for %" PRIu64, all.size(), capacity);
+        if (capacity < all.size())
+            return fail(PKV_ERR_NO_SPACE, "%zu peers, and room for %" PRIu64, all.size(), capacity);
         const size_t step = peers->struct_size;
         for (size_t i = 0; i < all.size(); ++i) {
             auto *const out = reinterpret_cast<pkv_node_peer *>(reinterpret_cast<char *>(peers) + i * step);

@@ -86,7 +86,8 @@ pkv_status pkv_pool_destroy(pkv_pool *pool) {
         Pin<Pool> pin;
         PKV_TRY(pin.acquire(pool));
         if (!pin->close())
-            return fail(PKV_ERR_BUSY, "calls on other threads are at work on the caller's memory: see pkv_pool_quiesce");
+            return fail(PKV_ERR_BUSY,
+                        "calls on other threads are at work on the caller's memory: see pkv_pool_quiesce");
         return pin.close();
     });
 }
@@ -284,8 +285,8 @@ pkv_status pkv_pool_set_retention(pkv_pool *pool, const pkv_prompt *prompt, uint
         if (__builtin_add_overflow(first_token, num_tokens, &end)) end = UINT64_MAX;
         uint64_t found = 0;
         if (num_tokens != 0)
-            found = pin->set_retention(known, first_token / pin->page_tokens(), pkv::blocks_for(end, pin->page_tokens()),
-                                       how);
+            found = pin->set_retention(known, first_token / pin->page_tokens(),
+                                       pkv::blocks_for(end, pin->page_tokens()), how);
         if (blocks != nullptr) *blocks = found;
         return PKV_OK;
     });
@@ -306,7 +307,8 @@ pkv_status pkv_pool_set_namespace_retention(pkv_pool *pool, const pkv_namespace 
 
 // ---- keys and events
 
-pkv_status pkv_pool_keys(pkv_pool *pool, const pkv_prompt *prompt, pkv_key *keys, uint64_t capacity, uint64_t *num_keys) {
+pkv_status pkv_pool_keys(pkv_pool *pool, const pkv_prompt *prompt, pkv_key *keys, uint64_t capacity,
+                         uint64_t *num_keys) {
     return boundary([&] {
         Pin<Pool> pin;
         PKV_TRY(pin.acquire(pool));
@@ -318,7 +320,8 @@ pkv_status pkv_pool_keys(pkv_pool *pool, const pkv_prompt *prompt, pkv_key *keys
         *num_keys = blocks;
         if (capacity == 0) return PKV_OK;
         if (capacity < blocks)
-            return fail(PKV_ERR_NO_SPACE, "the prompt has %" PRIu64 " whole blocks, capacity is %" PRIu64, blocks, capacity);
+            return fail(PKV_ERR_NO_SPACE, "the prompt has %" PRIu64 " whole blocks, capacity is %" PRIu64, blocks,
+                        capacity);
         pin->block_keys(known, {keys, blocks});
         return PKV_OK;
     });

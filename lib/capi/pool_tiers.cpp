@@ -129,20 +129,18 @@ pkv_status pkv_pool_store(pkv_pool *pool, uint32_t group, uint64_t num_pages, co
     return boundary([&] {
         return pkv::begin_move(
             pool, group, num_pages, keys, pages, sync, options, op,
-            [&](Pool &at, auto names, auto list, const std::shared_ptr<Op> &operation, uint64_t timeout, const pkv::Fences &work) {
-                return at.begin_store(group, names, list, operation, timeout, work);
-            });
+            [&](Pool &at, auto names, auto list, const std::shared_ptr<Op> &operation, uint64_t timeout,
+                const pkv::Fences &work) { return at.begin_store(group, names, list, operation, timeout, work); });
     });
 }
 
 pkv_status pkv_pool_load(pkv_pool *pool, uint32_t group, uint64_t num_pages, const pkv_tier_key *keys,
                          const pkv_page *pages, const pkv_sync *sync, const pkv_op_options *options, pkv_op **op) {
     return boundary([&] {
-        return pkv::begin_move(pool, group, num_pages, keys, pages, sync, options, op,
-                               [&](Pool &at, auto names, auto list, const std::shared_ptr<Op> &operation, uint64_t timeout,
-                                   const pkv::Fences &work) {
-                                   return at.begin_load(group, names, list, operation, timeout, work);
-                               });
+        return pkv::begin_move(
+            pool, group, num_pages, keys, pages, sync, options, op,
+            [&](Pool &at, auto names, auto list, const std::shared_ptr<Op> &operation, uint64_t timeout,
+                const pkv::Fences &work) { return at.begin_load(group, names, list, operation, timeout, work); });
     });
 }
 

@@ -58,8 +58,9 @@ class TableOfSession {
 
 extern "C" {
 
-pkv_status pkv_prefetch_predict(const pkv_predictor *predictor, uint64_t num_tokens, uint64_t position, uint64_t num_scores,
-                                const float *scores, uint64_t *blocks, uint64_t capacity, uint64_t *num_blocks) {
+pkv_status pkv_prefetch_predict(const pkv_predictor *predictor, uint64_t num_tokens, uint64_t position,
+                                uint64_t num_scores, const float *scores, uint64_t *blocks, uint64_t capacity,
+                                uint64_t *num_blocks) {
     return boundary([&] {
         pkv_predictor how = PKV_PREDICTOR_INIT;
         PKV_TRY(read_struct(predictor, how, "predictor"));
@@ -128,8 +129,8 @@ pkv_status pkv_prefetch_cancel(pkv_prefetch *session) {
 
 // ---- prompts and blocks
 
-pkv_status pkv_prefetch_prompt(pkv_prefetch *session, const pkv_prompt *prompt, const pkv_op_options *options, pkv_match *match,
-                               pkv_op **op) {
+pkv_status pkv_prefetch_prompt(pkv_prefetch *session, const pkv_prompt *prompt, const pkv_op_options *options,
+                               pkv_match *match, pkv_op **op) {
     return boundary([&] {
         SessionCall call;
         PKV_TRY(call.acquire(session));

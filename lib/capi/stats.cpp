@@ -111,7 +111,8 @@ pkv_status pkv_stats_prometheus(const pkv_prometheus_sources *sources, char *buf
         PKV_TRY(read_sources<pkv::Session>(known.sessions, known.session_names, known.num_sessions, "sessions",
                                            "session_names", sessions));
         std::vector<pkv::NamedNode> nodes;
-        PKV_TRY(read_sources<pkv::node::Node>(known.nodes, known.node_names, known.num_nodes, "nodes", "node_names", nodes));
+        PKV_TRY(read_sources<pkv::node::Node>(known.nodes, known.node_names, known.num_nodes, "nodes", "node_names",
+                                              nodes));
         std::string text;
         pkv::write_prometheus(text, pools, tiers, sessions, nodes);
         *size = text.size() + 1;

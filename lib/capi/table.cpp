@@ -104,7 +104,8 @@ pkv_status pkv_table_admit(pkv_table *table, const pkv_prompt *prompt, const pkv
         PKV_TRY(pkv::prefix::read_prompt(prompt, known));
         pkv_admit_options how = PKV_ADMIT_OPTIONS_INIT;
         if (options != nullptr) PKV_TRY(read_struct(options, how, "options"));
-        if ((how.flags & ~(PKV_ADMIT_NO_MATCH | PKV_ADMIT_RETRY | PKV_ADMIT_PARTIAL | PKV_ADMIT_SHARE)) != 0 || how.reserved != 0)
+        if ((how.flags & ~(PKV_ADMIT_NO_MATCH | PKV_ADMIT_RETRY | PKV_ADMIT_PARTIAL | PKV_ADMIT_SHARE)) != 0 ||
+            how.reserved != 0)
             return fail(PKV_ERR_UNSUPPORTED, "options: flags 0x%x have unknown bits, or reserved is not 0", how.flags);
         if (match != nullptr) PKV_TRY(check_out_struct(match, "match"));
         pkv_match found = PKV_MATCH_INIT;
@@ -251,7 +252,8 @@ pkv_status pkv_table_export(pkv_table *table, void *buffer, uint64_t capacity, u
         *size = needed;
         if (capacity == 0) return PKV_OK;
         if (capacity < needed)
-            return fail(PKV_ERR_NO_SPACE, "the sequence takes %" PRIu64 " bytes, capacity is %" PRIu64, needed, capacity);
+            return fail(PKV_ERR_NO_SPACE, "the sequence takes %" PRIu64 " bytes, capacity is %" PRIu64, needed,
+                        capacity);
         return call->export_to({static_cast<std::byte *>(buffer), needed}, needed);
     });
 }

@@ -21,7 +21,8 @@ pkv_status pkv_digest(const pkv_bytes *parts, uint64_t num_parts, uint8_t *diges
     return pkv::boundary([&] {
         PKV_TRY(pkv::not_null(digest, "digest"));
         PKV_TRY(pkv::check_array(parts, num_parts, "parts"));
-        for (uint64_t i = 0; i < num_parts; ++i) PKV_TRY(pkv::check_array(parts[i].data, parts[i].size, "parts[].data"));
+        for (uint64_t i = 0; i < num_parts; ++i)
+            PKV_TRY(pkv::check_array(parts[i].data, parts[i].size, "parts[].data"));
         pkv::prefix::digest_parts({parts, num_parts}, digest);
         return PKV_OK;
     });

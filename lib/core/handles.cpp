@@ -96,10 +96,11 @@ HandleTable *table_for_open() {
 
 void HandleTable::grow() {
     // Without the count that new[] would put before the slots: leak checkers look for pointers to the very beginning.
-    auto *chunk = static_cast<HandleSlot *>(::operator new(chunk_slots * sizeof(HandleSlot), std::align_val_t{alignof(HandleSlot)}));
+    auto *chunk = static_cast<HandleSlot *>(
+        ::operator new (chunk_slots * sizeof(HandleSlot), std::align_val_t{alignof(HandleSlot)}));
     auto *stack = static_cast<uint32_t *>(std::realloc(free_slots, (slots + chunk_slots) * sizeof(uint32_t)));
     if (stack == nullptr) {
-        ::operator delete(chunk, std::align_val_t{alignof(HandleSlot)});
+        ::operator delete (chunk, std::align_val_t{alignof(HandleSlot)});
         throw std::bad_alloc();
     }
     free_slots = stack;
@@ -180,7 +181,8 @@ pkv_status pin_handle(HandleKind kind, uint64_t handle, HandleSlot **slot, void 
     uint64_t state = found->state.load(std::memory_order_relaxed);
     do {
         if (generation_of(state) != generation || (state & closing_bit) != 0) return no_such_handle(kind, handle);
-    } while (!found->state.compare_exchange_weak(state, state + 1, std::memory_order_acquire, std::memory_order_relaxed));
+    } while (
+        !found->state.compare_exchange_weak(state, state + 1, std::memory_order_acquire, std::memory_order_relaxed));
     if (found->kind != kind) {
         unpin_handle(found);
         return no_such_handle(kind, handle);

@@ -16,7 +16,18 @@
 
 namespace pkv {
 
-enum class HandleKind : uint64_t { pool = 1, table = 2, batch = 3, tier = 4, queue = 5, op = 6, request = 7, prefetch = 8, node = 9, offer = 10 };
+enum class HandleKind : uint64_t {
+    pool = 1,
+    table = 2,
+    batch = 3,
+    tier = 4,
+    queue = 5,
+    op = 6,
+    request = 7,
+    prefetch = 8,
+    node = 9,
+    offer = 10
+};
 
 class HandleSlot;
 

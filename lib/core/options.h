@@ -37,7 +37,8 @@ template <class T> pkv_status read_struct(const T *in, T &out, const char *name)
 template <class T> pkv_status read_struct_array(const T *in, uint64_t count, std::vector<T> &out, const char *name) {
     out.resize(count);
     for (uint64_t i = 0; i < count; ++i) {
-        const auto *item = reinterpret_cast<const T *>(reinterpret_cast<const unsigned char *>(in) + i * in->struct_size);
+        const auto *item =
+            reinterpret_cast<const T *>(reinterpret_cast<const unsigned char *>(in) + i * in->struct_size);
         PKV_TRY(read_struct(item, out[i], name));
         if (item->struct_size != in->struct_size)
             return fail(PKV_ERR_INVALID, "%s[%llu].struct_size is %zu, but that of the first is %zu", name,

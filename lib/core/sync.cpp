@@ -28,10 +28,11 @@ pkv_status wait_counter(const pkv_sync &sync) {
     for (;;) {
         const uint64_t reached = counter.load(std::memory_order_acquire);
         if (reached >= sync.value) return PKV_OK;
-        const auto waited = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start);
+        const auto waited =
+            std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start);
         if (static_cast<uint64_t>(waited.count()) >= timeout)
-            return fail(PKV_ERR_TIMEOUT, "sync: host counter is %" PRIu64 ", not %" PRIu64 ", after %" PRIu64 " ns", reached,
-                        sync.value, timeout);
+            return fail(PKV_ERR_TIMEOUT, "sync: host counter is %" PRIu64 ", not %" PRIu64 ", after %" PRIu64 " ns",
+                        reached, sync.value, timeout);
         std::this_thread::sleep_for(pause);
         pause = std::min(pause * 2, std::chrono::microseconds(500));
     }
@@ -48,7 +49,8 @@ pkv_status wait_sync(const pkv_sync *sync) {
     case PKV_SYNC_NONE: return PKV_OK;
     case PKV_SYNC_HOST_COUNTER: return wait_counter(known);
     case PKV_SYNC_CUDA_STREAM:
-    case PKV_SYNC_CUDA_EVENT: return fail(PKV_ERR_UNSUPPORTED, "sync: kind %d needs a pool on a CUDA device", known.kind);
+    case PKV_SYNC_CUDA_EVENT:
+        return fail(PKV_ERR_UNSUPPORTED, "sync: kind %d needs a pool on a CUDA device", known.kind);
     default: return fail(PKV_ERR_INVALID, "sync: kind %d is none of PKV_SYNC_*", known.kind);
     }
 }

@@ -94,13 +94,9 @@ Workers::Workers(uint32_t threads) : state_(std::make_unique<State>()) {
     }
 }
 
-Workers::~Workers() {
-    state_->join();
-}
+Workers::~Workers() { state_->join(); }
 
-uint32_t Workers::threads() const {
-    return static_cast<uint32_t>(state_->threads.size());
-}
+uint32_t Workers::threads() const { return static_cast<uint32_t>(state_->threads.size()); }
 
 void Workers::run(uint64_t tasks, const std::function<void(uint64_t)> &body) {
     State &state = *state_;

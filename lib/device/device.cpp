@@ -134,7 +134,9 @@ void Device::keep_pinned(PinnedMemory &memory, const Fences &until) noexcept {
         const std::lock_guard lock(mutex_);
         kept_.push_back({memory.data_, memory.bytes_, until});
         memory.data_ = nullptr;
-    } catch (const std::bad_alloc &) { (void)order_.wait(until); } // and frees it
+    } catch (const std::bad_alloc &) {
+        (void)order_.wait(until);
+    } // and frees it
     memory.reset();
 }
 
@@ -146,9 +148,11 @@ pkv_status Device::check_readable(const void *address, const char *what) const {
     int32_t kind = 0;
     PKV_TRY(kind_of(address, kind));
     if (kind == PKV_ADDRESS_HOST)
-        return fail(PKV_ERR_INVALID, "%s: %p is ordinary host memory, which device %d cannot read (pinned memory it can)", what,
-                    address, index_);
-    if (kind == PKV_ADDRESS_OTHER) return fail(PKV_ERR_INVALID, "%s: %p is memory of another device than %d", what, address, index_);
+        return fail(PKV_ERR_INVALID,
+                    "%s: %p is ordinary host memory, which device %d cannot read (pinned memory it can)", what, address,
+                    index_);
+    if (kind == PKV_ADDRESS_OTHER)
+        return fail(PKV_ERR_INVALID, "%s: %p is memory of another device than %d", what, address, index_);
     return PKV_OK;
 }
 

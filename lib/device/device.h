@@ -63,7 +63,7 @@ class Device : public std::enable_shared_from_this<Device> {
     int32_t index_;
     pkv_device_facts facts_{};
     Order order_;
-    std::mutex mutex_; // taken alone
+    std::mutex mutex_;                    // taken alone
     std::vector<void *> idle_streams_[2]; // [1]: empty ones
     size_t num_streams_ = 0;
     struct Kept {

@@ -12,7 +12,8 @@ namespace {
 constexpr uint64_t per_thread_stream = 2; // cudaStreamPerThread: another stream in each thread
 
 /// Calls a function of the table that says why it failed.
-template <class Function, class... Arguments> pkv_status ask(const char *what, Function function, Arguments... arguments) {
+template <class Function, class... Arguments>
+pkv_status ask(const char *what, Function function, Arguments... arguments) {
     char why[256] = "";
     const pkv_status status = function(arguments..., why, sizeof why);
     return status == PKV_OK ? PKV_OK : fail(status, "%s: %s", what, why);
@@ -92,7 +93,8 @@ pkv_status Order::number_of_identity(uint64_t identity, size_t &number) {
     }
     for (size_t i = 0; i < most_streams; ++i) {
         if (!streams_[i].open.empty()) look_at(i);
-        if (streams_[i].open.empty() && (oldest == most_streams || streams_[i].last_use < streams_[oldest].last_use)) oldest = i;
+        if (streams_[i].open.empty() && (oldest == most_streams || streams_[i].last_use < streams_[oldest].last_use))
+            oldest = i;
         if (streams_[i].last_use < streams_[waited].last_use) waited = i;
     }
     if (oldest == most_streams) {
@@ -117,7 +119,8 @@ void Order::look_at(size_t number) {
     char why[1];
     while (!stream.open.empty() && table_.query(context_, stream.open.front().event->event, why, sizeof why) == PKV_OK)
         stream.open.pop_front();
-    first_open_[number].store(stream.open.empty() ? nothing_open : stream.open.front().ticket, std::memory_order_release);
+    first_open_[number].store(stream.open.empty() ? nothing_open : stream.open.front().ticket,
+                              std::memory_order_release);
 }
 
 void Order::look() {
@@ -211,7 +214,8 @@ pkv_status Order::wait(const Fences &after) {
         std::shared_ptr<Event> event;
         {
             const Lock lock(mutex_);
-            if (const Point *const point = last_point(streams_[number], after.ticket); point != nullptr) event = point->event;
+            if (const Point *const point = last_point(streams_[number], after.ticket); point != nullptr)
+                event = point->event;
         }
         if (event != nullptr) PKV_TRY(ask("a stream's work", table_.wait_event, context_, event->event));
     }

@@ -41,7 +41,9 @@ class Order {
     /// Whether they have passed, as of the last look. Needs no lock.
     bool passed(const Fences &fences) const {
         for (uint64_t left = fences.streams; left != 0; left &= left - 1)
-            if (first_open_[static_cast<size_t>(__builtin_ctzll(left))].load(std::memory_order_acquire) <= fences.ticket) return false;
+            if (first_open_[static_cast<size_t>(__builtin_ctzll(left))].load(std::memory_order_acquire) <=
+                fences.ticket)
+                return false;
         return true;
     }
     /// Looks which points have passed.
@@ -65,7 +67,7 @@ class Order {
     struct Stream {
         uint64_t identity = 0; // 0: the number is free
         uint64_t last_use = 0;
-        std::deque<Point> open;                     // not known to have passed
+        std::deque<Point> open;                      // not known to have passed
         std::array<uint64_t, most_streams> behind{}; // it comes after these tickets of others
     };
 

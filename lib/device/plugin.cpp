@@ -35,9 +35,10 @@ pkv_status cuda_table(const pkv_device_table *&table) {
         const pkv_device_table *const found = entry != nullptr ? entry() : nullptr;
         if (found == nullptr || found->version != PKV_DEVICE_VERSION || found->struct_size < first_size) {
             const pkv_status status =
-                found == nullptr ? fail(PKV_ERR_UNSUPPORTED, "the plug-in %s has no table", path.c_str())
-                                 : fail(PKV_ERR_UNSUPPORTED, "the plug-in %s is of another version: %u (%zu bytes), not %u (%zu)",
-                                        path.c_str(), found->version, found->struct_size, PKV_DEVICE_VERSION, first_size);
+                found == nullptr
+                    ? fail(PKV_ERR_UNSUPPORTED, "the plug-in %s has no table", path.c_str())
+                    : fail(PKV_ERR_UNSUPPORTED, "the plug-in %s is of another version: %u (%zu bytes), not %u (%zu)",
+                           path.c_str(), found->version, found->struct_size, PKV_DEVICE_VERSION, first_size);
             dlclose(library);
             return status;
         }

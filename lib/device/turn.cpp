@@ -29,7 +29,8 @@ pkv_status Turn::begin(const std::shared_ptr<Device> &device, const pkv_sync *sy
         int32_t capturing = 0;
         PKV_TRY(device->call("sync: the stream", &pkv_device_table::capturing, known.handle, &capturing));
         if (capturing != 0 && !may_be_captured)
-            return fail(PKV_ERR_CAPTURE, "sync: stream %p is being captured, and a graph would repeat this call's work, not the call",
+            return fail(PKV_ERR_CAPTURE,
+                        "sync: stream %p is being captured, and a graph would repeat this call's work, not the call",
                         known.handle);
         captured_ = capturing != 0;
         stream_ = known.handle;
@@ -50,8 +51,8 @@ void Turn::begin_unasked(const std::shared_ptr<Device> &device, void *const *giv
     device_ = device;
     kind_ = Kind::unasked;
     int32_t capturing = 1;
-    if (given == nullptr || device->call("the pool's stream", &pkv_device_table::capturing, *given, &capturing) != PKV_OK ||
-        capturing != 0)
+    if (given == nullptr ||
+        device->call("the pool's stream", &pkv_device_table::capturing, *given, &capturing) != PKV_OK || capturing != 0)
         return; // a stream of the library's, then
     stream_ = *given;
     kind_ = Kind::stream;
@@ -99,7 +100,8 @@ pkv_status Turn::named(Fences &fences) {
         return PKV_OK;
     }
     if (!marked_)
-        PKV_TRY(kind_ == Kind::stream ? device_->order().mark(stream_, named_) : device_->order().mark_event(event_, named_));
+        PKV_TRY(kind_ == Kind::stream ? device_->order().mark(stream_, named_)
+                                      : device_->order().mark_event(event_, named_));
     marked_ = true;
     fences = named_;
     return PKV_OK;

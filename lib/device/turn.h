@@ -25,7 +25,9 @@ class Turn {
     /// being captured. `device` is nullptr for a host pool.
     pkv_status begin(const std::shared_ptr<Device> &device, const pkv_sync *sync) { return begin(device, sync, false); }
     /// For a call whose work may be captured.
-    pkv_status begin_work(const std::shared_ptr<Device> &device, const pkv_sync *sync) { return begin(device, sync, true); }
+    pkv_status begin_work(const std::shared_ptr<Device> &device, const pkv_sync *sync) {
+        return begin(device, sync, true);
+    }
     /// For a call without a sync. `given`: the stream for it, or nullptr.
     void begin_unasked(const std::shared_ptr<Device> &device, void *const *given);
 

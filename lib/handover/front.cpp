@@ -61,8 +61,10 @@ void get_geometry(WireReader &in, FrontGroup &group) {
 bool good_geometry(const FrontGroup &group) {
     const bool layers = group.num_layers >= 1 && group.num_layers <= PKV_MAX_LAYERS &&
                         uint64_t{group.first_layer} + group.num_layers <= group.total_layers;
-    const bool heads = group.heads >= 1 && group.heads <= PKV_MAX_HEADS && uint64_t{group.first_head} + group.heads <= group.total_heads;
-    const bool rows = group.k_row_bytes >= 1 && group.k_row_bytes <= PKV_MAX_ROW_BYTES && group.v_row_bytes <= PKV_MAX_ROW_BYTES;
+    const bool heads = group.heads >= 1 && group.heads <= PKV_MAX_HEADS &&
+                       uint64_t{group.first_head} + group.heads <= group.total_heads;
+    const bool rows =
+        group.k_row_bytes >= 1 && group.k_row_bytes <= PKV_MAX_ROW_BYTES && group.v_row_bytes <= PKV_MAX_ROW_BYTES;
     const bool scales = group.scales >= PKV_SCALES_NONE && group.scales <= PKV_SCALES_TOKEN_HEAD;
     if (!layers || !heads || !rows || !scales) return false;
     const uint64_t fixed = group.scales == PKV_SCALES_TENSOR ? group.num_layers
@@ -93,7 +95,8 @@ bool get_retention(WireReader &in, std::vector<RetentionRange> &ranges) {
         range.retention.priority = in.number<uint32_t>();
         range.retention.pin = in.number<int32_t>();
         range.retention.ttl_ns = in.number<uint64_t>();
-        if (range.begin > range.end || range.retention.priority > PKV_PRIORITY_HIGHEST || range.retention.pin < 0 || range.retention.pin > 1)
+        if (range.begin > range.end || range.retention.priority > PKV_PRIORITY_HIGHEST || range.retention.pin < 0 ||
+            range.retention.pin > 1)
             return false;
     }
     return true;

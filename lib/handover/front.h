@@ -27,8 +27,8 @@ struct FrontGroup {
     int32_t dtype = 0, attention = 0, scales = 0;
     uint32_t window = 0, sinks = 0;
     uint64_t k_row_bytes = 0, v_row_bytes = 0;
-    uint64_t head_end = 0;   ///< tokens [0, head_end) have rows,
-    uint64_t tail_begin = 0; ///< and those from here on: between lies what a window has passed
+    uint64_t head_end = 0;                 ///< tokens [0, head_end) have rows,
+    uint64_t tail_begin = 0;               ///< and those from here on: between lies what a window has passed
     std::vector<float> k_scales, v_scales; ///< fixed ones: of layers, or of layers and heads
 
     /// Bytes of `tokens` tokens of `heads` heads: K rows, V rows, and with a scale for each row those of K, then of V.

@@ -14,9 +14,12 @@ constexpr uint64_t look_again_ns = 50'000'000;
 
 } // namespace
 
-Links::Links(const node::Reader &reader) : reader_(std::make_shared<node::Reader>(reader)) { reader_->hello.shapes.clear(); }
+Links::Links(const node::Reader &reader) : reader_(std::make_shared<node::Reader>(reader)) {
+    reader_->hello.shapes.clear();
+}
 
-pkv_status Links::get(const std::string &address, uint64_t deadline_ns, const std::function<bool()> &stopped, Link &link) {
+pkv_status Links::get(const std::string &address, uint64_t deadline_ns, const std::function<bool()> &stopped,
+                      Link &link) {
     std::vector<std::shared_ptr<node::Peer>> gone;
     std::shared_ptr<node::Peer> peer;
     {

@@ -31,8 +31,8 @@ Offer::Held::~Held() {
     pool->release_blocks(lists, 0);
 }
 
-pkv_status Offer::make(Table &table, const OfferTerms &terms, std::shared_ptr<Op> op, std::shared_ptr<node::Counters> counters,
-                       std::shared_ptr<Offer> &offer) {
+pkv_status Offer::make(Table &table, const OfferTerms &terms, std::shared_ptr<Op> op,
+                       std::shared_ptr<node::Counters> counters, std::shared_ptr<Offer> &offer) {
     auto fresh = std::make_shared<Offer>(table.pool().shared_from_this(), std::move(op), std::move(counters));
     PKV_TRY(fresh->take(table, terms));
     offer = std::move(fresh);
@@ -47,7 +47,8 @@ pkv_status Offer::take(const Table &table, const OfferTerms &terms) {
     for (uint32_t group = 0; group < pool_->num_groups(); ++group) PKV_TRY(pool_->need_host_memory(group));
     if (num_tokens == 0) return fail(PKV_ERR_STATE, "no token is committed, and options.num_tokens is 0");
     if (table.tokens().size() < num_tokens)
-        return fail(PKV_ERR_STATE, "%" PRIu64 " tokens are to be offered, but only %zu are named", num_tokens, table.tokens().size());
+        return fail(PKV_ERR_STATE, "%" PRIu64 " tokens are to be offered, but only %zu are named", num_tokens,
+                    table.tokens().size());
 
     terms_.num_tokens = num_tokens;
     terms_.until_ns = deadline_after(terms.lifetime_ns);
@@ -69,7 +70,8 @@ pkv_status Offer::take(const Table &table, const OfferTerms &terms) {
     front.num_tokens = num_tokens;
     for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
         // Of what is complete, all that the table has; of what grows, what its windows will still reach at the end.
-        PKV_TRY(take_pages(table, group, 0, blocks_for(ready, pool_->page_tokens()), num_tokens <= committed ? 0 : num_tokens));
+        PKV_TRY(take_pages(table, group, 0, blocks_for(ready, pool_->page_tokens()),
+                           num_tokens <= committed ? 0 : num_tokens));
         groups_.push_back(describe(pool_->geometry(group)));
         set_range(group, groups_.back());
     }
@@ -81,7 +83,8 @@ pkv_status Offer::take(const Table &table, const OfferTerms &terms) {
     front.retention.assign(table.retention().begin(), table.retention().end());
     front_ = encode(front);
     if (front_.size() > largest_front)
-        return fail(PKV_ERR_LIMIT, "%" PRIu64 " tokens and their media make %zu bytes, more than %" PRIu64, num_tokens, front_.size(), largest_front);
+        return fail(PKV_ERR_LIMIT, "%" PRIu64 " tokens and their media make %zu bytes, more than %" PRIu64, num_tokens,
+                    front_.size(), largest_front);
     terms_.front_bytes = front_.size();
     terms_.geometry = geometry_digest(groups_);
     return PKV_OK;
@@ -119,7 +122,9 @@ pkv_status Offer::take_pages(const Table &table, uint32_t group, uint64_t first,
 void Offer::set_range(uint32_t group, FrontGroup &described) const {
     const uint64_t page_tokens = pool_->page_tokens();
     const auto &list = held_->lists[group];
-    const auto has = [&](uint64_t block) { return list[block] != PKV_NO_PAGE || pool_->group(group).reaches(block, terms_.num_tokens); };
+    const auto has = [&](uint64_t block) {
+        return list[block] != PKV_NO_PAGE || pool_->group(group).reaches(block, terms_.num_tokens);
+    };
     uint64_t head = 0;
     while (head < list.size() && has(head)) ++head;
     uint64_t tail = list.size();
@@ -137,8 +142,10 @@ pkv_status Offer::publish(node::Node &node, const std::string &address) {
     ticket.geometry = terms_.geometry;
     ticket.num_tokens = terms_.num_tokens;
     ticket.address = address.empty() ? node.reached_at() : address;
-    if (std::string host, port; ticket.address.size() > node::longest_name || !node::split_address(ticket.address, host, port))
-        return fail(PKV_ERR_INVALID, "\"%s\", at which pullers should reach the node, is not of the form host:port", ticket.address.c_str());
+    if (std::string host, port;
+        ticket.address.size() > node::longest_name || !node::split_address(ticket.address, host, port))
+        return fail(PKV_ERR_INVALID, "\"%s\", at which pullers should reach the node, is not of the form host:port",
+                    ticket.address.c_str());
     ticket_ = seal(ticket, reader.key);
     service_ = node.service();
     PKV_TRY(node.service()->offers.add(id_, shared_from_this()));
@@ -161,7 +168,8 @@ pkv_status Offer::ready(uint32_t group, uint32_t layer, uint64_t num_tokens) {
     const uint32_t first_group = group == PKV_ALL_GROUPS ? 0 : group;
     const uint32_t end_group = group == PKV_ALL_GROUPS ? pool_->num_groups() : group + 1;
     if (num_tokens > terms_.num_tokens)
-        return fail(PKV_ERR_INVALID, "%" PRIu64 " tokens are ready: %" PRIu64 " are offered", num_tokens, terms_.num_tokens);
+        return fail(PKV_ERR_INVALID, "%" PRIu64 " tokens are ready: %" PRIu64 " are offered", num_tokens,
+                    terms_.num_tokens);
     const std::shared_ptr<Table> table = table_.lock();
     if (table == nullptr) return fail(PKV_ERR_STATE, "the table that was offered is gone");
     std::vector<Watcher> watchers;
@@ -171,7 +179,8 @@ pkv_status Offer::ready(uint32_t group, uint32_t layer, uint64_t num_tokens) {
         if (table->sequence() != sequence_)
             return fail(PKV_ERR_STATE, "the table has another sequence than was offered, or was cut");
         const std::span<const pkv_token> named = table->tokens();
-        if (num_tokens > named.size()) return fail(PKV_ERR_STATE, "%" PRIu64 " tokens are ready, %zu are named", num_tokens, named.size());
+        if (num_tokens > named.size())
+            return fail(PKV_ERR_STATE, "%" PRIu64 " tokens are ready, %zu are named", num_tokens, named.size());
         // Names that were not committed may have been replaced since.
         const uint64_t from = std::min(compared_, num_tokens);
         if (!std::equal(named.begin() + static_cast<int64_t>(from), named.begin() + static_cast<int64_t>(num_tokens),
@@ -183,7 +192,8 @@ pkv_status Offer::ready(uint32_t group, uint32_t layer, uint64_t num_tokens) {
             uint64_t least = num_tokens;
             for (uint32_t l = 0; l < layers; ++l)
                 if (layer == PKV_ALL_LAYERS || l == layer) least = std::min(least, tokens_of(g, l));
-            if (least < num_tokens) PKV_TRY(take_pages(*table, g, least / pool_->page_tokens(), end, terms_.num_tokens));
+            if (least < num_tokens)
+                PKV_TRY(take_pages(*table, g, least / pool_->page_tokens(), end, terms_.num_tokens));
         }
         bool more = false;
         for (uint32_t g = first_group; g < end_group; ++g)
@@ -281,7 +291,8 @@ void Offer::end_pull(pkv_status status) {
             ++failed_pulls_;
         }
     }
-    (status == PKV_OK ? counters_->pulls_served : counters_->failed_pulls_served).fetch_add(1, std::memory_order_relaxed);
+    (status == PKV_OK ? counters_->pulls_served : counters_->failed_pulls_served)
+        .fetch_add(1, std::memory_order_relaxed);
     if (status == PKV_OK && op_ != nullptr && max_pulls_ != PKV_PULLS_UNLIMITED && !last) op_->end_item(number, PKV_OK);
     if (last) end(PKV_OK);
 }
@@ -295,13 +306,16 @@ bool Offer::has_rows(const FrontGroup &group, uint64_t first, uint64_t count) co
 pkv_status Offer::check_piece(const node::Piece &piece) const {
     uint64_t end = 0;
     if (piece.group == node::Piece::front) {
-        if (piece.count != 0 && !__builtin_add_overflow(piece.first, piece.count, &end) && end <= front_.size()) return PKV_OK;
+        if (piece.count != 0 && !__builtin_add_overflow(piece.first, piece.count, &end) && end <= front_.size())
+            return PKV_OK;
     } else if (piece.group < groups_.size()) {
         const FrontGroup &group = groups_[piece.group];
-        const bool heads = piece.heads != 0 && piece.first_head < group.heads && piece.heads <= group.heads - piece.first_head;
+        const bool heads =
+            piece.heads != 0 && piece.first_head < group.heads && piece.heads <= group.heads - piece.first_head;
         if (heads && piece.layer < group.num_layers && has_rows(group, piece.first, piece.count)) return PKV_OK;
     }
-    return fail(PKV_ERR_INVALID, "group %u, layer %u, heads %u + %u, tokens %" PRIu64 " + %" PRIu64 " are no piece of what is offered",
+    return fail(PKV_ERR_INVALID,
+                "group %u, layer %u, heads %u + %u, tokens %" PRIu64 " + %" PRIu64 " are no piece of what is offered",
                 piece.group, piece.layer, piece.first_head, piece.heads, piece.first, piece.count);
 }
 

@@ -37,8 +37,8 @@ class Offer : public node::Offered, public std::enable_shared_from_this<Offer> {
     static constexpr HandleKind handle_kind = HandleKind::offer;
 
     /// Takes what is to be offered of a table; `op`, which may be nullptr, ends with the offer.
-    static pkv_status make(Table &table, const OfferTerms &terms, std::shared_ptr<Op> op, std::shared_ptr<node::Counters> counters,
-                           std::shared_ptr<Offer> &offer);
+    static pkv_status make(Table &table, const OfferTerms &terms, std::shared_ptr<Op> op,
+                           std::shared_ptr<node::Counters> counters, std::shared_ptr<Offer> &offer);
     Offer(std::shared_ptr<Pool> pool, std::shared_ptr<Op> op, std::shared_ptr<node::Counters> counters);
     ~Offer() override;
     Offer(const Offer &) = delete;
@@ -113,7 +113,7 @@ class Offer : public node::Offered, public std::enable_shared_from_this<Offer> {
     std::weak_ptr<node::Service> service_; // that has it in its book
     node::OfferId id_{};
 
-    mutable std::mutex mutex_; // guards what follows
+    mutable std::mutex mutex_;               // guards what follows
     mutable std::condition_variable let_go_; // packing_ or held_ has changed
     mutable uint32_t packing_ = 0;
     std::unique_ptr<Held> held_;

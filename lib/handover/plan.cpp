@@ -28,8 +28,8 @@ pkv_status check_same(uint32_t group, const FrontGroup &theirs, const FrontGroup
     };
     for (const auto &field : fields)
         if (field.theirs != field.ours)
-            return fail(PKV_ERR_MISMATCH, "group %u: %s is %" PRIu64 " at the giver and %" PRIu64 " in the pool", group, field.name,
-                        field.theirs, field.ours);
+            return fail(PKV_ERR_MISMATCH, "group %u: %s is %" PRIu64 " at the giver and %" PRIu64 " in the pool", group,
+                        field.name, field.theirs, field.ours);
     return PKV_OK;
 }
 
@@ -38,12 +38,15 @@ pkv_status check_scales(const Part &part, const FrontGroup &theirs, const FrontG
     if (ours.scales != PKV_SCALES_TENSOR && ours.scales != PKV_SCALES_HEAD) return PKV_OK;
     const bool by_head = ours.scales == PKV_SCALES_HEAD;
     const uint64_t count = by_head ? part.heads : 1;
-    const uint64_t there = by_head ? uint64_t{part.their_layer} * theirs.heads + part.their_first_head : part.their_layer;
+    const uint64_t there =
+        by_head ? uint64_t{part.their_layer} * theirs.heads + part.their_first_head : part.their_layer;
     const uint64_t here = by_head ? uint64_t{part.layer} * ours.heads + part.first_head : part.layer;
     const bool k = std::memcmp(&theirs.k_scales[there], &ours.k_scales[here], count * sizeof(float)) == 0;
-    const bool v = ours.v_row_bytes == 0 || std::memcmp(&theirs.v_scales[there], &ours.v_scales[here], count * sizeof(float)) == 0;
+    const bool v =
+        ours.v_row_bytes == 0 || std::memcmp(&theirs.v_scales[there], &ours.v_scales[here], count * sizeof(float)) == 0;
     if (k && v) return PKV_OK;
-    return fail(PKV_ERR_MISMATCH, "group %u, layer %u: the scales at the giver are not the pool's", part.group, part.layer);
+    return fail(PKV_ERR_MISMATCH, "group %u, layer %u: the scales at the giver are not the pool's", part.group,
+                part.layer);
 }
 
 bool has_row(const FrontGroup &group, uint64_t layer, uint64_t head) {
@@ -52,18 +55,20 @@ bool has_row(const FrontGroup &group, uint64_t layer, uint64_t head) {
 }
 
 /// The parts of one layer.
-pkv_status plan_layer(const FrontGroup &ours, std::span<const Front> fronts, uint32_t their_group, uint32_t most_heads, Part part,
-                      std::vector<Part> &parts) {
+pkv_status plan_layer(const FrontGroup &ours, std::span<const Front> fronts, uint32_t their_group, uint32_t most_heads,
+                      Part part, std::vector<Part> &parts) {
     const uint64_t model_layer = uint64_t{ours.first_layer} + part.layer;
     while (part.first_head < ours.heads) {
         const uint64_t model_head = uint64_t{ours.first_head} + part.first_head;
         part.source = 0;
         while (part.source < fronts.size() &&
-               (their_group >= fronts[part.source].groups.size() || !has_row(fronts[part.source].groups[their_group], model_layer, model_head)))
+               (their_group >= fronts[part.source].groups.size() ||
+                !has_row(fronts[part.source].groups[their_group], model_layer, model_head)))
             ++part.source;
         if (part.source == fronts.size())
-            return fail(PKV_ERR_MISMATCH, "group %u: layer %" PRIu64 ", head %" PRIu64 " of the model is in none of the offers", part.group,
-                        model_layer, model_head);
+            return fail(PKV_ERR_MISMATCH,
+                        "group %u: layer %" PRIu64 ", head %" PRIu64 " of the model is in none of the offers",
+                        part.group, model_layer, model_head);
         const FrontGroup &theirs = fronts[part.source].groups[their_group];
         PKV_TRY(check_same(part.group, theirs, ours));
         part.their_group = their_group;
@@ -79,16 +84,18 @@ pkv_status plan_layer(const FrontGroup &ours, std::span<const Front> fronts, uin
 
 } // namespace
 
-pkv_status plan_parts(const Pool &pool, std::span<const Front> fronts, std::span<const uint32_t> groups, uint64_t most_bytes,
-                      std::vector<Part> &parts) {
+pkv_status plan_parts(const Pool &pool, std::span<const Front> fronts, std::span<const uint32_t> groups,
+                      uint64_t most_bytes, std::vector<Part> &parts) {
     if (!groups.empty() && groups.size() != pool.num_groups())
         return fail(PKV_ERR_INVALID, "num_groups is %zu: the pool has %u", groups.size(), pool.num_groups());
     for (uint32_t group = 0; group < pool.num_groups(); ++group) {
         const FrontGroup ours = describe(pool.geometry(group));
         const uint64_t most_heads = most_bytes / ours.token_bytes(1);
         if (most_heads == 0)
-            return fail(PKV_ERR_LIMIT, "group %u: the rows of one head have %" PRIu64 " bytes, and at most %" PRIu64 " are read at once", group,
-                        ours.token_bytes(1), most_bytes);
+            return fail(PKV_ERR_LIMIT,
+                        "group %u: the rows of one head have %" PRIu64 " bytes, and at most %" PRIu64
+                        " are read at once",
+                        group, ours.token_bytes(1), most_bytes);
         for (uint32_t layer = 0; layer < ours.num_layers; ++layer) {
             Part part;
             part.group = group;
@@ -110,9 +117,12 @@ pkv_status check_windows(const Pool &pool, std::span<const Front> fronts, std::s
         const FrontGroup &group = front.groups[part.their_group];
         if (group.head_end == group.tail_begin) continue;
         const uint64_t blocks = blocks_for(front.num_tokens, pool.page_tokens());
-        for (uint64_t block = group.head_end / page_tokens; block <= std::min(group.tail_begin / page_tokens, blocks - 1); ++block) {
+        for (uint64_t block = group.head_end / page_tokens;
+             block <= std::min(group.tail_begin / page_tokens, blocks - 1); ++block) {
             const uint64_t begin = block * page_tokens, end = std::min(begin + page_tokens, front.num_tokens);
-            if (end <= group.head_end || begin >= group.tail_begin || !needs_block(pool, part.group, block, front.num_tokens)) continue;
+            if (end <= group.head_end || begin >= group.tail_begin ||
+                !needs_block(pool, part.group, block, front.num_tokens))
+                continue;
             return fail(PKV_ERR_MISMATCH,
                         "group %u: the giver has its window's tokens up to %" PRIu64 " and from %" PRIu64
                         " on, which pages of %" PRIu64 " do not divide",

@@ -25,8 +25,8 @@ struct Part {
 /// PKV_ERR_MISMATCH when rows of the pool are in none of the offers, or are not the same there. `groups`, unless it is empty,
 /// has the givers' group for each of the pool's. The parts come layer by layer in the model's order. A part has no more heads
 /// than fit into `most_bytes` with one token.
-pkv_status plan_parts(const Pool &pool, std::span<const Front> fronts, std::span<const uint32_t> groups, uint64_t most_bytes,
-                      std::vector<Part> &parts);
+pkv_status plan_parts(const Pool &pool, std::span<const Front> fronts, std::span<const uint32_t> groups,
+                      uint64_t most_bytes, std::vector<Part> &parts);
 
 /// Whether a sequence of front.num_tokens tokens needs a block of a group of the pool.
 inline bool needs_block(const Pool &pool, uint32_t group, uint64_t block, uint64_t num_tokens) {

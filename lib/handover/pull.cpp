@@ -18,8 +18,9 @@ constexpr uint64_t look_ns = 200'000'000;
 } // namespace
 
 Pull::Pull(PullRequest request, std::shared_ptr<PullTools> tools, std::shared_ptr<Op> op)
-    : request_(std::move(request)), tools_(std::move(tools)), op_(std::move(op)), deadline_ns_(deadline_after(request_.timeout_ns)),
-      sources_(request_.tickets.size()), table_(Table::make(request_.pool)) {
+    : request_(std::move(request)), tools_(std::move(tools)), op_(std::move(op)),
+      deadline_ns_(deadline_after(request_.timeout_ns)), sources_(request_.tickets.size()),
+      table_(Table::make(request_.pool)) {
     for (size_t i = 0; i < sources_.size(); ++i) sources_[i].ticket = request_.tickets[i];
     for (uint32_t group = 0; group < request_.pool->num_groups(); ++group) {
         first_item_[group] = static_cast<uint32_t>(layer_parts_.size());
@@ -76,10 +77,12 @@ void Pull::end(pkv_status status, const std::string &why) {
 /// Whether to go on: nobody has stopped it, and there is time left.
 pkv_status Pull::check_going() const {
     const pkv_status stopped = why_stopped_.load(std::memory_order_acquire);
-    if (stopped != PKV_OK) return fail(stopped, stopped == PKV_ERR_CANCELLED ? "the pull was cancelled" : "the node is being closed");
+    if (stopped != PKV_OK)
+        return fail(stopped, stopped == PKV_ERR_CANCELLED ? "the pull was cancelled" : "the node is being closed");
     if (request_.pool->closed()) return fail(PKV_ERR_CLOSED, "the pool was destroyed");
     if (monotonic_ns() >= deadline_ns_)
-        return fail(PKV_ERR_TIMEOUT, "the sequence had not arrived after %" PRIu64 " ns: %" PRIu64 " of %zu parts were missing",
+        return fail(PKV_ERR_TIMEOUT,
+                    "the sequence had not arrived after %" PRIu64 " ns: %" PRIu64 " of %zu parts were missing",
                     request_.timeout_ns, parts_left_, parts_.size());
     return PKV_OK;
 }
@@ -108,7 +111,8 @@ pkv_status Pull::work() {
     for (Source &source : sources_) {
         pkv_status status = open(source);
         // A connection of before, that had ended; or one that ended in the middle of its first words, maybe with its node.
-        const bool again = source.link.peer() != nullptr ? status == PKV_ERR_IO && source.broken : status == PKV_ERR_MISMATCH;
+        const bool again =
+            source.link.peer() != nullptr ? status == PKV_ERR_IO && source.broken : status == PKV_ERR_MISMATCH;
         if (again) status = reopen(source);
         PKV_TRY(status);
         PKV_TRY(read_front(source));
@@ -141,8 +145,8 @@ pkv_status Pull::refused(const Source &source, std::span<const std::byte> messag
 }
 
 /// Asks, and waits for the answer, which has to be of a kind. PKV_ERR_IO with source.broken: the connection has ended.
-pkv_status Pull::ask(Source &source, const std::function<std::vector<std::byte>(uint64_t)> &message, node::Kind kind, const char *what,
-                     std::vector<std::byte> &answer) {
+pkv_status Pull::ask(Source &source, const std::function<std::vector<std::byte>(uint64_t)> &message, node::Kind kind,
+                     const char *what, std::vector<std::byte> &answer) {
     struct Box {
         bool there = false;
         pkv_status status = PKV_OK;
@@ -166,7 +170,8 @@ pkv_status Pull::ask(Source &source, const std::function<std::vector<std::byte>(
         return fail(PKV_ERR_IO, "the connection to the giver at %s has ended", address);
     }
     while (!box->there) PKV_TRY(take_event(deadline_ns_));
-    if (box->status == PKV_ERR_TIMEOUT) return fail(PKV_ERR_TIMEOUT, "the giver at %s has not answered (%s)", address, what);
+    if (box->status == PKV_ERR_TIMEOUT)
+        return fail(PKV_ERR_TIMEOUT, "the giver at %s has not answered (%s)", address, what);
     if (box->status == PKV_ERR_NO_MEMORY) return fail(PKV_ERR_NO_MEMORY, "no memory for an answer of the giver's");
     if (box->status != PKV_OK) {
         source.broken = true;
@@ -187,8 +192,9 @@ pkv_status Pull::open(Source &source) {
     source.progress.version = 0; // of the connection before: asked for anew
     source.link.reset();
     const char *const address = source.ticket.address.c_str();
-    const pkv_status status = tools_->links.get(source.ticket.address, std::min(deadline_ns_, monotonic_ns() + tools_->timeout_ns),
-                                                [this] { return stopped(); }, source.link);
+    const pkv_status status = tools_->links.get(
+        source.ticket.address, std::min(deadline_ns_, monotonic_ns() + tools_->timeout_ns),
+        [this] { return stopped(); }, source.link);
     PKV_TRY(check_going());
     if (status == PKV_ERR_NOT_FOUND) { // its process is, whose memory was to be read
         char why[256] = "";
@@ -198,13 +204,15 @@ pkv_status Pull::open(Source &source) {
     PKV_TRY(status);
     const node::Hello theirs = source.link->theirs();
     if (theirs.incarnation != source.ticket.incarnation)
-        return fail(PKV_ERR_NOT_FOUND, "the node at %s is not the one that gave the ticket, or was started again since", address);
+        return fail(PKV_ERR_NOT_FOUND, "the node at %s is not the one that gave the ticket, or was started again since",
+                    address);
     uint64_t room = 0;
     for (const node::Window &window : theirs.windows) room += std::min(window.bytes, Slots::slot_bytes * Slots::slots);
     source.piece_bytes = std::min(Slots::slot_bytes, room / 4);
     std::vector<std::byte> answer;
-    PKV_TRY(ask(source, [&](uint64_t request) { return encode(request, node::Open{source.ticket.offer}); }, node::Kind::opened,
-                "opening the offer", answer));
+    PKV_TRY(ask(
+        source, [&](uint64_t request) { return encode(request, node::Open{source.ticket.offer}); }, node::Kind::opened,
+        "opening the offer", answer));
     node::Opened opened;
     if (!decode(answer, opened) || opened.pull == 0 || opened.front_bytes == 0 || opened.front_bytes > largest_front)
         return fail(PKV_ERR_IO, "the giver at %s does not make sense (opening the offer)", address);
@@ -217,7 +225,8 @@ pkv_status Pull::open(Source &source) {
 
 pkv_status Pull::read_front(Source &source) {
     std::vector<std::byte> bytes(source.front_bytes);
-    if (source.piece_bytes == 0) return fail(PKV_ERR_LIMIT, "the giver at %s has no memory to read from", source.ticket.address.c_str());
+    if (source.piece_bytes == 0)
+        return fail(PKV_ERR_LIMIT, "the giver at %s has no memory to read from", source.ticket.address.c_str());
     for (uint64_t first = 0; first < bytes.size();) {
         const uint64_t count = std::min(source.piece_bytes, bytes.size() - first);
         const pkv_status status = read_front_piece(source, first, count, bytes.data() + first);
@@ -234,7 +243,8 @@ pkv_status Pull::read_front(Source &source) {
     }
     if (!decode(bytes, source.front) || geometry_digest(source.front.groups) != source.ticket.geometry ||
         source.front.num_tokens != source.ticket.num_tokens)
-        return fail(PKV_ERR_MISMATCH, "what the giver at %s says of the sequence is not what the ticket says, or of another version",
+        return fail(PKV_ERR_MISMATCH,
+                    "what the giver at %s says of the sequence is not what the ticket says, or of another version",
                     source.ticket.address.c_str());
     return PKV_OK;
 }
@@ -247,7 +257,8 @@ pkv_status Pull::read_front_piece(Source &source, uint64_t first, uint64_t count
     pieces.pull = source.pull;
     pieces.pieces.push_back({node::Piece::front, 0, 0, 0, first, count});
     std::vector<std::byte> answer;
-    PKV_TRY(ask(source, [&](uint64_t request) { return encode(request, pieces); }, node::Kind::packed, "the front", answer));
+    PKV_TRY(ask(
+        source, [&](uint64_t request) { return encode(request, pieces); }, node::Kind::packed, "the front", answer));
     node::Packed packed;
     if (!decode(answer, packed) || packed.pieces.size() != 1 || packed.pieces[0].bytes != count)
         return fail(PKV_ERR_IO, "the giver at %s does not make sense (the front)", source.ticket.address.c_str());
@@ -276,7 +287,8 @@ pkv_status Pull::read_front_piece(Source &source, uint64_t first, uint64_t count
     };
     source.link->read_place(std::move(read), packed.pieces[0].place);
     while (!box->there) PKV_TRY(take_event(deadline_ns_));
-    if (box->status == PKV_OK && checksum64({slot.get(), count}) != packed.pieces[0].sum && ++source.bad_fronts < most_bad_pieces)
+    if (box->status == PKV_OK && checksum64({slot.get(), count}) != packed.pieces[0].sum &&
+        ++source.bad_fronts < most_bad_pieces)
         return PKV_ERR_AGAIN;
     if (box->status != PKV_OK || source.bad_fronts >= most_bad_pieces) {
         source.broken = box->status != PKV_OK;
@@ -293,12 +305,14 @@ pkv_status Pull::agree() const {
         return fail(PKV_ERR_MISMATCH, "the sequence is of another namespace than options.ns");
     for (size_t i = 1; i < sources_.size(); ++i) {
         const Front &other = sources_[i].front;
-        const bool media = other.media.size() == first.media.size() &&
-                           std::equal(other.media.begin(), other.media.end(), first.media.begin(), [](const auto &a, const auto &b) {
-                               return a.position == b.position && a.num_tokens == b.num_tokens && a.digest == b.digest;
-                           });
+        const bool media =
+            other.media.size() == first.media.size() &&
+            std::equal(other.media.begin(), other.media.end(), first.media.begin(), [](const auto &a, const auto &b) {
+                return a.position == b.position && a.num_tokens == b.num_tokens && a.digest == b.digest;
+            });
         if (other.ns != first.ns || other.tokens != first.tokens || !media)
-            return fail(PKV_ERR_MISMATCH, "ticket %zu is for another sequence than the first: namespace, tokens or media differ", i);
+            return fail(PKV_ERR_MISMATCH,
+                        "ticket %zu is for another sequence than the first: namespace, tokens or media differ", i);
     }
     return PKV_OK;
 }
@@ -313,8 +327,9 @@ pkv_status Pull::begin_table() {
     prefix::Prompt prompt;
     prompt.ns = front.ns;
     prompt.media = front.media;
-    PKV_TRY(table_->admit_handed(prompt, front.tokens, (request_.flags & PKV_PULL_NO_MATCH) == 0,
-                                 [&](uint32_t group, uint64_t block) { return needs_block(pool, group, block, num_tokens); }));
+    PKV_TRY(table_->admit_handed(
+        prompt, front.tokens, (request_.flags & PKV_PULL_NO_MATCH) == 0,
+        [&](uint32_t group, uint64_t block) { return needs_block(pool, group, block, num_tokens); }));
     const uint64_t first_block = table_->committed() / page_tokens;
     std::array<uint64_t, PKV_MAX_GROUPS> tokens{};
     for (uint32_t group = 0; group < pool.num_groups(); ++group) {

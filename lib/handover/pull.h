@@ -38,7 +38,8 @@ struct PullRequest {
 
 /// What all pulls of a node share.
 struct PullTools {
-    explicit PullTools(const node::Reader &reader) : links(reader), counters(reader.counters), timeout_ns(reader.timeout_ns) {}
+    explicit PullTools(const node::Reader &reader)
+        : links(reader), counters(reader.counters), timeout_ns(reader.timeout_ns) {}
     Links links;
     Slots slots;
     std::shared_ptr<node::Counters> counters;
@@ -62,7 +63,7 @@ class Pull : public std::enable_shared_from_this<Pull> {
     Pull(const Pull &) = delete;
     Pull &operator=(const Pull &) = delete;
 
-    void run(); ///< all of it; the operation has ended then
+    void run();                ///< all of it; the operation has ended then
     void stop(pkv_status why); ///< soon; from any thread
 
   private:
@@ -88,8 +89,8 @@ class Pull : public std::enable_shared_from_this<Pull> {
     pkv_status open(Source &source);
     pkv_status read_front(Source &source);
     pkv_status read_front_piece(Source &source, uint64_t first, uint64_t count, std::byte *out);
-    pkv_status ask(Source &source, const std::function<std::vector<std::byte>(uint64_t)> &message, node::Kind kind, const char *what,
-                   std::vector<std::byte> &answer);
+    pkv_status ask(Source &source, const std::function<std::vector<std::byte>(uint64_t)> &message, node::Kind kind,
+                   const char *what, std::vector<std::byte> &answer);
     pkv_status refused(const Source &source, std::span<const std::byte> message) const;
     pkv_status agree() const;
     pkv_status begin_table();

@@ -6,7 +6,8 @@
 namespace pkv::handover {
 
 std::shared_ptr<Pulls> Pulls::of(node::Node &node) {
-    return std::static_pointer_cast<Pulls>(node.work([&]() -> std::shared_ptr<node::NodeWork> { return std::make_shared<Pulls>(node.reader()); }));
+    return std::static_pointer_cast<Pulls>(
+        node.work([&]() -> std::shared_ptr<node::NodeWork> { return std::make_shared<Pulls>(node.reader()); }));
 }
 
 pkv_status Pulls::begin(PullRequest request, const std::shared_ptr<Op> &op) {

@@ -33,8 +33,8 @@ FlatRows flat(std::byte *base, uint64_t row_bytes, uint32_t heads) {
 
 /// Calls move(scales of a row's heads in the page, the same in the buffer) for each token.
 template <class Move>
-void each_scale(const RowScales &scales, const RowRange &range, std::span<const pkv_page> pages, uint32_t page_tokens, std::byte *at,
-                Move &&move) {
+void each_scale(const RowScales &scales, const RowRange &range, std::span<const pkv_page> pages, uint32_t page_tokens,
+                std::byte *at, Move &&move) {
     if (scales.rows == nullptr) return;
     const uint64_t bytes = range.heads * sizeof(float);
     const uint64_t origin = range.first / page_tokens;
@@ -47,14 +47,17 @@ void each_scale(const RowScales &scales, const RowRange &range, std::span<const 
 
 } // namespace
 
-uint64_t row_bytes(const Geometry &geometry, uint32_t heads, uint64_t tokens) { return Parts(geometry, heads, tokens).end; }
+uint64_t row_bytes(const Geometry &geometry, uint32_t heads, uint64_t tokens) {
+    return Parts(geometry, heads, tokens).end;
+}
 
 void read_rows(const Pool &pool, const RowRange &range, std::span<const pkv_page> pages, std::byte *out) {
     const Geometry &geometry = pool.geometry(range.group);
     const PageMemory &memory = pool.memory(range.group);
     const Parts parts(geometry, range.heads, range.count);
     const LayerRows rows = heads_of(memory.layer(range.layer), range.first_head, range.heads);
-    tensor::gather_pages(rows, pages.data(), range.first % geometry.page_tokens, range.count, flat(out, geometry.k_row_bytes, range.heads),
+    tensor::gather_pages(rows, pages.data(), range.first % geometry.page_tokens, range.count,
+                         flat(out, geometry.k_row_bytes, range.heads),
                          flat(out + parts.v, geometry.v_row_bytes, range.heads), nullptr);
     if (geometry.scales != PKV_SCALES_TOKEN_HEAD) return;
     const auto take = [](const float *page, std::byte *buffer, uint64_t bytes) { std::memcpy(buffer, page, bytes); };

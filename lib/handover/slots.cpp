@@ -29,7 +29,8 @@ struct Slots::State {
 pkv_status Slots::create(std::shared_ptr<node::Fabric> fabric) {
     auto state = std::make_shared<State>();
     state->free.reserve(slots); // so that giving back never throws
-    void *const memory = mmap(nullptr, slot_bytes * slots, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *const memory =
+        mmap(nullptr, slot_bytes * slots, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return fail(PKV_ERR_NO_MEMORY, "%llu bytes to read into", static_cast<unsigned long long>(slot_bytes * slots));
     state->memory = static_cast<std::byte *>(memory);
@@ -43,7 +44,8 @@ std::shared_ptr<std::byte> Slots::take(uint64_t deadline_ns) {
     std::byte *slot = nullptr;
     {
         std::unique_lock lock(state_->mutex);
-        if (state_->free.empty() && deadline_ns != 0) wait_until(state_->freed, lock, deadline_ns, [this] { return !state_->free.empty(); });
+        if (state_->free.empty() && deadline_ns != 0)
+            wait_until(state_->freed, lock, deadline_ns, [this] { return !state_->free.empty(); });
         if (state_->free.empty()) return nullptr;
         slot = state_->free.back();
         state_->free.pop_back();

@@ -43,10 +43,10 @@ struct Source {
     Front front;
     node::Progress progress;
     bool watching = false;
-    std::vector<size_t> parts;  ///< that come from here
-    size_t first_part = 0;      ///< of them: those before have been asked for to the end
-    std::deque<Wanted> again;   ///< to be asked for once more
-    uint64_t again_at_ns = 0;   ///< not before
+    std::vector<size_t> parts; ///< that come from here
+    size_t first_part = 0;     ///< of them: those before have been asked for to the end
+    std::deque<Wanted> again;  ///< to be asked for once more
+    uint64_t again_at_ns = 0;  ///< not before
     uint64_t next_number = 0;
     std::map<uint64_t, Flying> flying;
 };

@@ -12,11 +12,11 @@
 namespace pkv::handover {
 namespace {
 
-constexpr uint64_t most_flying = 16;           // pieces of one pull
-constexpr uint64_t least_flying = 2;           // from one giver
-constexpr uint64_t message_bytes = 2u << 20;   // that one request asks for: others can be read while these are packed
+constexpr uint64_t most_flying = 16;         // pieces of one pull
+constexpr uint64_t least_flying = 2;         // from one giver
+constexpr uint64_t message_bytes = 2u << 20; // that one request asks for: others can be read while these are packed
 constexpr uint64_t watch_ns = 1'000'000'000;
-constexpr uint32_t most_connections = 4;       // to one giver
+constexpr uint32_t most_connections = 4; // to one giver
 constexpr uint64_t connect_pause_ns = 50'000'000;
 
 /// Places that nobody will read.
@@ -59,7 +59,8 @@ bool Pull::next_wanted(Source &source, Wanted &wanted) {
         const uint64_t fit = source.piece_bytes / row_bytes(request_.pool->geometry(part.group), part.heads, 1);
         wanted = {source.parts[i], state.next, std::min(end - state.next, std::max<uint64_t>(fit, 1)), 0};
         state.next += wanted.count;
-        if (state.next == ranges[state.range].end && ++state.range < ranges.size()) state.next = ranges[state.range].begin;
+        if (state.next == ranges[state.range].end && ++state.range < ranges.size())
+            state.next = ranges[state.range].begin;
         return true;
     }
     return false;
@@ -95,7 +96,8 @@ pkv_status Pull::pump(Source &source) {
 void Pull::watch(Source &source) {
     if (source.watching || source.broken) return;
     const uint64_t num_tokens = source.front.num_tokens;
-    const bool all = std::all_of(source.parts.begin(), source.parts.end(), [&](size_t i) { return ready_tokens(source, parts_[i]) == num_tokens; });
+    const bool all = std::all_of(source.parts.begin(), source.parts.end(),
+                                 [&](size_t i) { return ready_tokens(source, parts_[i]) == num_tokens; });
     if (all && source.progress.version != 0) return;
     const auto event = std::make_shared<Event>();
     event->run = [this, &source, connection = source.connection](Event &posted) {
@@ -114,10 +116,11 @@ void Pull::watch(Source &source) {
         }
     };
     const node::Watch message{source.pull, source.progress.version, watch_ns};
-    source.watching = source.link->ask([&](uint64_t request) { return encode(request, message); }, deadline_ns_,
-                                       [inbox = inbox_, event](pkv_status status, node::Kind kind, std::span<const std::byte> bytes) {
-                                           deliver(*inbox, event, status, kind, bytes);
-                                       });
+    source.watching =
+        source.link->ask([&](uint64_t request) { return encode(request, message); }, deadline_ns_,
+                         [inbox = inbox_, event](pkv_status status, node::Kind kind, std::span<const std::byte> bytes) {
+                             deliver(*inbox, event, status, kind, bytes);
+                         });
     if (!source.watching) break_off(source);
 }
 
@@ -127,18 +130,20 @@ void Pull::ask_for(Source &source, std::vector<uint64_t> numbers) {
     for (const uint64_t number : numbers) {
         const Wanted &wanted = source.flying[number].wanted;
         const Part &part = parts_[wanted.part];
-        message.pieces.push_back({part.their_group, part.their_layer, part.their_first_head, part.heads, wanted.first, wanted.count});
+        message.pieces.push_back(
+            {part.their_group, part.their_layer, part.their_first_head, part.heads, wanted.first, wanted.count});
     }
     const auto event = std::make_shared<Event>();
     event->run = [this, &source, connection = source.connection, numbers](Event &posted) {
         if (connection == source.connection) take_packed(source, numbers, posted);
     };
-    const bool asked = source.link->ask([&](uint64_t request) { return encode(request, message); }, deadline_ns_,
-                                        [inbox = inbox_, event, peer = std::weak_ptr(source.link.peer())](
-                                            pkv_status status, node::Kind kind, std::span<const std::byte> bytes) {
-                                            if (deliver(*inbox, event, status, kind, bytes) || kind != node::Kind::packed) return;
-                                            give_back(peer.lock(), bytes); // nobody waits any more
-                                        });
+    const bool asked =
+        source.link->ask([&](uint64_t request) { return encode(request, message); }, deadline_ns_,
+                         [inbox = inbox_, event, peer = std::weak_ptr(source.link.peer())](
+                             pkv_status status, node::Kind kind, std::span<const std::byte> bytes) {
+                             if (deliver(*inbox, event, status, kind, bytes) || kind != node::Kind::packed) return;
+                             give_back(peer.lock(), bytes); // nobody waits any more
+                         });
     if (!asked) break_off(source);
 }
 
@@ -163,8 +168,8 @@ void Pull::take_packed(Source &source, const std::vector<uint64_t> &numbers, Eve
             continue;
         }
         if (there.place.status != PKV_OK || there.bytes != piece.bytes) {
-            fault(fail(PKV_ERR_IO, "the giver at %s has %" PRIu64 " bytes of a piece of %" PRIu64 ": %s", address, there.bytes, piece.bytes,
-                       status_name(there.place.status)));
+            fault(fail(PKV_ERR_IO, "the giver at %s has %" PRIu64 " bytes of a piece of %" PRIu64 ": %s", address,
+                       there.bytes, piece.bytes, status_name(there.place.status)));
             continue;
         }
         piece.sum = there.sum;
@@ -199,8 +204,8 @@ void Pull::take_arrival(Source &source, uint64_t number, pkv_status status) {
     // Bytes of something else: the place was given to others before it was read, or somebody has spoiled them.
     Wanted wanted = piece.wanted;
     if (++wanted.tries == most_bad_pieces)
-        return fault(fail(PKV_ERR_IO, "the bytes read from the giver at %s are not those that it packed, %u times", source.ticket.address.c_str(),
-                          wanted.tries));
+        return fault(fail(PKV_ERR_IO, "the bytes read from the giver at %s are not those that it packed, %u times",
+                          source.ticket.address.c_str(), wanted.tries));
     tools_->counters->failed_reads.fetch_add(1, std::memory_order_relaxed);
     put_back(source, wanted, 0);
 }

@@ -29,8 +29,8 @@ struct TicketKey {
 
     explicit TicketKey(const ClusterKey &cluster) {
         static constexpr char purpose[] = "pagedkv ticket";
-        crypto_generichash(bytes, sizeof bytes, reinterpret_cast<const unsigned char *>(purpose), sizeof purpose, cluster.data(),
-                           cluster.size());
+        crypto_generichash(bytes, sizeof bytes, reinterpret_cast<const unsigned char *>(purpose), sizeof purpose,
+                           cluster.data(), cluster.size());
     }
     ~TicketKey() { sodium_memzero(bytes, sizeof bytes); }
     TicketKey(const TicketKey &) = delete;
@@ -74,8 +74,8 @@ std::vector<std::byte> seal(const Ticket &ticket, const ClusterKey &key) {
     std::byte *const nonce = bytes.data() + clear_bytes;
     randombytes_buf(nonce, nonce_bytes);
     const TicketKey sealing(key);
-    crypto_aead_xchacha20poly1305_ietf_encrypt(raw(nonce + nonce_bytes), nullptr, raw(body.data()), body.size(), raw(bytes.data()),
-                                               clear_bytes, nullptr, raw(nonce), sealing.bytes);
+    crypto_aead_xchacha20poly1305_ietf_encrypt(raw(nonce + nonce_bytes), nullptr, raw(body.data()), body.size(),
+                                               raw(bytes.data()), clear_bytes, nullptr, raw(nonce), sealing.bytes);
     return bytes;
 }
 
@@ -86,14 +86,17 @@ pkv_status unseal(std::span<const std::byte> bytes, const ClusterKey &key, Ticke
     WireReader in(bytes.subspan(sizeof magic, 2 * sizeof(uint32_t)));
     const auto version = in.number<uint32_t>();
     const auto size = in.number<uint32_t>();
-    if (version != ticket_version) return fail(PKV_ERR_MISMATCH, "a ticket of version %u, this library knows %u", version, ticket_version);
-    if (size != bytes.size()) return fail(PKV_ERR_INVALID, "a ticket of %u bytes, of which %zu are there", size, bytes.size());
+    if (version != ticket_version)
+        return fail(PKV_ERR_MISMATCH, "a ticket of version %u, this library knows %u", version, ticket_version);
+    if (size != bytes.size())
+        return fail(PKV_ERR_INVALID, "a ticket of %u bytes, of which %zu are there", size, bytes.size());
     const std::byte *const nonce = bytes.data() + clear_bytes;
     const std::span<const std::byte> sealed = bytes.subspan(clear_bytes + nonce_bytes);
     std::vector<std::byte> body(sealed.size() - tag_bytes);
     const TicketKey sealing(key);
-    if (crypto_aead_xchacha20poly1305_ietf_decrypt(raw(body.data()), nullptr, nullptr, raw(sealed.data()), sealed.size(),
-                                                   raw(bytes.data()), clear_bytes, raw(nonce), sealing.bytes) != 0)
+    if (crypto_aead_xchacha20poly1305_ietf_decrypt(raw(body.data()), nullptr, nullptr, raw(sealed.data()),
+                                                   sealed.size(), raw(bytes.data()), clear_bytes, raw(nonce),
+                                                   sealing.bytes) != 0)
         return fail(PKV_ERR_MISMATCH, "the ticket was not made with this cluster's key, or was changed");
     if (!decode(body, ticket)) return fail(PKV_ERR_MISMATCH, "the ticket's content is none");
     return PKV_OK;

@@ -60,8 +60,7 @@ pkv_status set_row_bytes(const pkv_group_options &options, uint32_t group, Geome
         return check_range(group, "v_row_bytes", geometry.v_row_bytes, 0, PKV_MAX_ROW_BYTES);
     }
     const uint64_t element = dtype_bytes(options.dtype);
-    if (element == 0)
-        return fail(PKV_ERR_INVALID, "groups[%u].dtype is %d, none of PKV_DTYPE_*", group, options.dtype);
+    if (element == 0) return fail(PKV_ERR_INVALID, "groups[%u].dtype is %d, none of PKV_DTYPE_*", group, options.dtype);
     if (options.k_row_bytes != 0 || options.v_row_bytes != 0)
         return fail(PKV_ERR_INVALID, "groups[%u]: k_row_bytes %u, v_row_bytes %u are for PKV_DTYPE_OPAQUE", group,
                     options.k_row_bytes, options.v_row_bytes);
@@ -90,27 +89,30 @@ pkv_status set_pool_strides(const pkv_group_options &options, uint32_t group, Ge
     if (options.k_base != nullptr || options.v_base != nullptr)
         return fail(PKV_ERR_INVALID, "groups[%u]: k_base and v_base go with PKV_MEMORY_CALLER", group);
     if (options.k_strides.token != 0 || options.k_strides.head != 0 || any(options.v_strides))
-        return fail(PKV_ERR_INVALID, "groups[%u]: of the strides, a pool's own memory takes k_strides.page only", group);
+        return fail(PKV_ERR_INVALID, "groups[%u]: of the strides, a pool's own memory takes k_strides.page only",
+                    group);
 
     geometry.k_strides = dense_strides(geometry, geometry.k_row_bytes);
     geometry.v_strides = dense_strides(geometry, geometry.v_row_bytes);
     // Bounded by the limits: 2^16 tokens * 2^16 heads * 2^25 bytes < 2^64.
     geometry.v_offset = uint64_t{geometry.page_tokens} * geometry.heads * geometry.k_row_bytes;
-    const uint64_t slice = uint64_t{geometry.page_tokens} * geometry.heads * (geometry.k_row_bytes + geometry.v_row_bytes);
+    const uint64_t slice =
+        uint64_t{geometry.page_tokens} * geometry.heads * (geometry.k_row_bytes + geometry.v_row_bytes);
     const bool page_major = geometry.arrangement == PKV_PAGE_MAJOR;
 
     Product dense_page(slice);
     if (page_major) dense_page *= geometry.num_layers;
     const uint64_t page_stride = options.k_strides.page != 0 ? options.k_strides.page : dense_page.value();
     if (!dense_page.overflow() && page_stride < dense_page.value())
-        return fail(PKV_ERR_INVALID, "groups[%u].k_strides.page is %" PRIu64 ", less than a page's %" PRIu64 " bytes", group,
-                    page_stride, dense_page.value());
+        return fail(PKV_ERR_INVALID, "groups[%u].k_strides.page is %" PRIu64 ", less than a page's %" PRIu64 " bytes",
+                    group, page_stride, dense_page.value());
     Product layer(page_stride);
     layer *= geometry.num_pages;
     Product total(layer.value());
     if (!page_major) total *= geometry.num_layers;
     if (dense_page.overflow() || layer.overflow() || total.overflow() || total.value() > uint64_t{1} << 47)
-        return fail(PKV_ERR_LIMIT, "groups[%u]: %" PRIu64 " pages of %u layers * %" PRIu64 " bytes pass the limit of 2^47 bytes",
+        return fail(PKV_ERR_LIMIT,
+                    "groups[%u]: %" PRIu64 " pages of %u layers * %" PRIu64 " bytes pass the limit of 2^47 bytes",
                     group, geometry.num_pages, geometry.num_layers, slice);
     geometry.k_strides.page = geometry.v_strides.page = page_stride;
     geometry.layer_stride = page_major ? slice : layer.value();
@@ -125,7 +127,8 @@ pkv_status check_caller_strides(uint32_t group, const char *side, const Strides 
         uint64_t stride;
         uint64_t count;
     };
-    Axis axes[] = {{strides.page, geometry.num_pages}, {strides.token, geometry.page_tokens}, {strides.head, geometry.heads}};
+    Axis axes[] = {
+        {strides.page, geometry.num_pages}, {strides.token, geometry.page_tokens}, {strides.head, geometry.heads}};
     std::sort(std::begin(axes), std::end(axes), [](const Axis &a, const Axis &b) { return a.stride < b.stride; });
     Product reach(row_bytes); // bytes from the first to the end of the last row, over the axes seen so far
     bool overlap = false;
@@ -136,8 +139,8 @@ pkv_status check_caller_strides(uint32_t group, const char *side, const Strides 
         reach += step.value();
         if (step.overflow() || reach.overflow())
             return fail(PKV_ERR_LIMIT,
-                        "groups[%u].%s_strides {page %" PRIu64 ", token %" PRIu64 ", head %" PRIu64 "} pass 2^64", group, side,
-                        strides.page, strides.token, strides.head);
+                        "groups[%u].%s_strides {page %" PRIu64 ", token %" PRIu64 ", head %" PRIu64 "} pass 2^64",
+                        group, side, strides.page, strides.token, strides.head);
     }
     if (!overlap) return PKV_OK;
     return fail(PKV_ERR_INVALID,
@@ -149,7 +152,8 @@ pkv_status check_caller_strides(uint32_t group, const char *side, const Strides 
 pkv_status set_caller_strides(const pkv_group_options &options, uint32_t group, Geometry &geometry) {
     const bool has_v = geometry.v_row_bytes != 0;
     if (options.k_base == nullptr || (options.v_base != nullptr) != has_v)
-        return fail(PKV_ERR_INVALID, "groups[%u]: PKV_MEMORY_CALLER needs k_base, and v_base exactly if there is V", group);
+        return fail(PKV_ERR_INVALID, "groups[%u]: PKV_MEMORY_CALLER needs k_base, and v_base exactly if there is V",
+                    group);
     auto set = [&](const pkv_strides &given, uint64_t row_bytes, Strides &strides) {
         strides = dense_strides(geometry, row_bytes);
         strides.page = uint64_t{geometry.page_tokens} * geometry.heads * row_bytes;
@@ -180,13 +184,14 @@ pkv_status check_enums(const pkv_group_options &options, uint32_t group) {
     if (options.attention != PKV_ATTENTION_FULL && options.attention != PKV_ATTENTION_WINDOW)
         return fail(PKV_ERR_INVALID, "groups[%u].attention is %d, none of PKV_ATTENTION_*", group, options.attention);
     if (options.attention == PKV_ATTENTION_FULL && (options.window != 0 || options.sinks != 0))
-        return fail(PKV_ERR_INVALID, "groups[%u]: window %u, sinks %u go with PKV_ATTENTION_WINDOW", group, options.window,
-                    options.sinks);
+        return fail(PKV_ERR_INVALID, "groups[%u]: window %u, sinks %u go with PKV_ATTENTION_WINDOW", group,
+                    options.window, options.sinks);
     if (options.attention == PKV_ATTENTION_WINDOW && options.window == 0)
-        return fail(PKV_ERR_INVALID, "groups[%u].attention is PKV_ATTENTION_WINDOW, which needs a window of at least 1 token", group);
+        return fail(PKV_ERR_INVALID,
+                    "groups[%u].attention is PKV_ATTENTION_WINDOW, which needs a window of at least 1 token", group);
     if (options.memory == PKV_MEMORY_CALLER && options.arrangement != PKV_PAGE_MAJOR)
-        return fail(PKV_ERR_INVALID, "groups[%u].arrangement is for a pool's own memory: the caller's has k_base and strides",
-                    group);
+        return fail(PKV_ERR_INVALID,
+                    "groups[%u].arrangement is for a pool's own memory: the caller's has k_base and strides", group);
     if (options.reserved != 0) return fail(PKV_ERR_UNSUPPORTED, "groups[%u].reserved is not 0", group);
     return PKV_OK;
 }
@@ -214,8 +219,8 @@ pkv_status set_scales(const pkv_group_options &options, uint32_t group, Geometry
     geometry.scales = options.scales;
     if (options.scales == PKV_SCALES_NONE || options.scales == PKV_SCALES_TOKEN_HEAD) {
         if (options.k_scales != nullptr || options.v_scales != nullptr)
-            return fail(PKV_ERR_INVALID, "groups[%u]: k_scales and v_scales go with PKV_SCALES_TENSOR and PKV_SCALES_HEAD",
-                        group);
+            return fail(PKV_ERR_INVALID,
+                        "groups[%u]: k_scales and v_scales go with PKV_SCALES_TENSOR and PKV_SCALES_HEAD", group);
         return PKV_OK;
     }
     const bool has_v = geometry.v_row_bytes != 0;

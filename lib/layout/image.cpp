@@ -124,9 +124,11 @@ template <class Part> void each_scaled_side(PageMemory &memory, pkv_page page, u
 pkv_status ImageFormat::create(const Geometry &geometry, uint32_t group) {
     const uint64_t sides = geometry.v_row_bytes != 0 ? 2 : 1;
     const auto too_large = [&] {
-        return fail(PKV_ERR_LIMIT, "a page of %u tokens, %u layers, %u heads and rows of %" PRIu64 " + %" PRIu64
+        return fail(PKV_ERR_LIMIT,
+                    "a page of %u tokens, %u layers, %u heads and rows of %" PRIu64 " + %" PRIu64
                     " bytes makes an image of more than 2^40 bytes",
-                    geometry.page_tokens, geometry.num_layers, geometry.heads, geometry.k_row_bytes, geometry.v_row_bytes);
+                    geometry.page_tokens, geometry.num_layers, geometry.heads, geometry.k_row_bytes,
+                    geometry.v_row_bytes);
     };
     // Products of two 32-bit numbers, then by more.
     const uint64_t rows = uint64_t{geometry.page_tokens} * geometry.heads;
@@ -191,7 +193,8 @@ void ImageFormat::zero_rows(std::byte *image, uint32_t first) const {
     }
     // Scales lie side by side, each in order of tokens and heads.
     for (uint64_t at = 0; side_scale_bytes_ != 0 && at < scale_bytes_; at += side_scale_bytes_)
-        std::memset(image + parts.scales + at + first * heads_ * sizeof(float), 0, (page_tokens_ - first) * heads_ * sizeof(float));
+        std::memset(image + parts.scales + at + first * heads_ * sizeof(float), 0,
+                    (page_tokens_ - first) * heads_ * sizeof(float));
 }
 
 void ImageFormat::sum_slice(std::byte *image, uint32_t layer) const {
@@ -272,9 +275,9 @@ const char *ImageFormat::check_header(const std::byte *image, const ImageName &n
     if (std::memcmp(front.magic, magic, sizeof magic) != 0) return "no page image";
     if (front.byte_order != byte_order) return "another byte order";
     if (front.version != format_version) return "another format version";
-    if (front.image_bytes != image_bytes_ || front.header_bytes != header_bytes_ || front.slice_stride != slice_stride_ ||
-        front.slice_bytes != slice_bytes_ || front.scale_bytes != scale_bytes_ || front.num_slices != num_layers_ ||
-        front.aux_bytes != aux_bytes_)
+    if (front.image_bytes != image_bytes_ || front.header_bytes != header_bytes_ ||
+        front.slice_stride != slice_stride_ || front.slice_bytes != slice_bytes_ || front.scale_bytes != scale_bytes_ ||
+        front.num_slices != num_layers_ || front.aux_bytes != aux_bytes_)
         return "sizes of another format";
     if (front.checksum != header_checksum(front, image, header_bytes_)) return "checksum of the header";
     if (std::memcmp(front.shape, shape_.data(), shape_.size()) != 0) return "shape of another group";
@@ -290,8 +293,8 @@ const char *ImageFormat::check_header(const std::byte *image, const ImageName &n
     return nullptr;
 }
 
-bool ImageFormat::unpack(const std::byte *image, uint64_t bytes, const ImageName &name, PageMemory &memory, pkv_page page,
-                         const char **why) const {
+bool ImageFormat::unpack(const std::byte *image, uint64_t bytes, const ImageName &name, PageMemory &memory,
+                         pkv_page page, const char **why) const {
     int32_t layout = 0;
     if (const char *const wrong = bytes != image_bytes_ ? "size of the image" : check_header(image, name, layout)) {
         *why = wrong;
@@ -319,7 +322,8 @@ bool ImageFormat::unpack(const std::byte *image, uint64_t bytes, const ImageName
     return true;
 }
 
-bool ImageFormat::check(const std::byte *image, uint64_t bytes, const ImageName &name, int32_t &layout, const char **why) const {
+bool ImageFormat::check(const std::byte *image, uint64_t bytes, const ImageName &name, int32_t &layout,
+                        const char **why) const {
     if (const char *const wrong = bytes != image_bytes_ ? "size of the image" : check_header(image, name, layout)) {
         *why = wrong;
         return false;

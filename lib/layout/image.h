@@ -33,7 +33,8 @@ struct ImageName {
     pkv_tier_key key{};
     uint64_t block = 0;
     std::span<const pkv_token> tokens; ///< of the block; empty for a block without names, and when they are not known
-    uint32_t rows = UINT32_MAX; ///< pack(): the first so many tokens have rows; those of the others are zero in the image
+    uint32_t rows =
+        UINT32_MAX; ///< pack(): the first so many tokens have rows; those of the others are zero in the image
 };
 
 /// What has to be known of an image before slices of it can be loaded alone.
@@ -74,15 +75,15 @@ class ImageFormat {
     bool read_head(const std::byte *header, const ImageName &name, ImageHead &head, const char **why) const;
     /// Checks one slice of such an image, slice_stride() bytes, and writes it into the rows of layer `to_layer` of a page,
     /// with its scales: a place of the same shape, whatever layer it is of. False: the bytes there are undefined then.
-    bool unpack_layer(const std::byte *slice, const ImageHead &head, uint32_t layer, PageMemory &memory, uint32_t to_layer,
-                      pkv_page page) const;
+    bool unpack_layer(const std::byte *slice, const ImageHead &head, uint32_t layer, PageMemory &memory,
+                      uint32_t to_layer, pkv_page page) const;
 
     // The same in steps, for pages whose bytes only a device moves.
     std::byte *slice(std::byte *image, uint32_t layer) const { return image + slice_offset(layer); }
     /// Scales of token and head of one layer, K and then V; nullptr without.
     float *scales(std::byte *image, uint32_t layer) const;
     uint64_t scale_bytes() const { return scale_bytes_; } ///< of all layers, which lie behind each other
-    int32_t layout() const { return layout_; } ///< of the rows in images that pack() makes
+    int32_t layout() const { return layout_; }            ///< of the rows in images that pack() makes
     /// Makes an image of slices and scales that are there already. Rows that name.rows leaves out are zeroed here.
     void finish(PageMemory &memory, pkv_page page, const ImageName &name, std::byte *image) const;
     /// Checks an image in full, without a page. `layout`: of its rows.
@@ -102,8 +103,8 @@ class ImageFormat {
     uint64_t header_bytes_ = 0;
     uint64_t slice_stride_ = 0;
     uint64_t slice_bytes_ = 0;
-    uint64_t side_scale_bytes_ = 0; // scales of token and head, of K or V of one layer
-    uint64_t scale_bytes_ = 0;      // of them in the header
+    uint64_t side_scale_bytes_ = 0;   // scales of token and head, of K or V of one layer
+    uint64_t scale_bytes_ = 0;        // of them in the header
     std::array<uint8_t, 32> shape_{}; // BLAKE2b-256 of all that decides whether bytes can be shared
     uint32_t page_tokens_ = 0;
     uint32_t num_layers_ = 0;

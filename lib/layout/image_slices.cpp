@@ -42,7 +42,7 @@ constexpr uint64_t line_bytes = 64;
 constexpr uint64_t block_bytes = 1024;
 constexpr uint64_t block_stripes = block_bytes / line_bytes;
 constexpr uint64_t secret_bytes = 192;
-constexpr uint64_t scramble_at = secret_bytes - 64;  // of the secret
+constexpr uint64_t scramble_at = secret_bytes - 64; // of the secret
 constexpr uint64_t last_stripe_at = scramble_at - 7;
 constexpr uint64_t merge_at = 11;
 constexpr uint64_t ahead = 1024; // how far in front of the loads the source is fetched
@@ -61,13 +61,15 @@ const std::byte *secret() {
 }
 
 struct Accumulators {
-    alignas(64) uint64_t lanes[8] = {prime32_3, prime64_1, prime64_2, prime64_3, prime64_4, prime32_2, prime64_5, prime32_1};
+    alignas(64) uint64_t lanes[8] = {prime32_3, prime64_1, prime64_2, prime64_3,
+                                     prime64_4, prime32_2, prime64_5, prime32_1};
 };
 
 /// Takes in `blocks` blocks, and stores them at `dst`, aligned to a line, when `copy` is set. `ends`: the input ends here.
 using SumBlocks = void (*)(Accumulators &, const std::byte *src, std::byte *dst, uint64_t blocks, bool ends);
 
-template <bool copy> void sum_sse2(Accumulators &sums, const std::byte *src, std::byte *dst, uint64_t blocks, bool ends) {
+template <bool copy>
+void sum_sse2(Accumulators &sums, const std::byte *src, std::byte *dst, uint64_t blocks, bool ends) {
     const auto load = [](const void *at) { return _mm_loadu_si128(static_cast<const __m128i *>(at)); };
     const std::byte *const keys = secret();
     const __m128i prime = _mm_set1_epi32(static_cast<int>(prime32_1));
@@ -99,7 +101,8 @@ template <bool copy> void sum_sse2(Accumulators &sums, const std::byte *src, std
 }
 
 template <bool copy>
-[[gnu::target("avx2")]] void sum_avx2(Accumulators &sums, const std::byte *src, std::byte *dst, uint64_t blocks, bool ends) {
+[[gnu::target("avx2")]] void sum_avx2(Accumulators &sums, const std::byte *src, std::byte *dst, uint64_t blocks,
+                                      bool ends) {
     const std::byte *const keys = secret();
     const __m256i prime = _mm256_set1_epi32(static_cast<int>(prime32_1));
     auto *const lanes = reinterpret_cast<__m256i *>(sums.lanes);
@@ -111,7 +114,8 @@ template <bool copy>
             __builtin_prefetch(src + ahead);
             for (int i = 0; i < 2; ++i) {
                 const __m256i data = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(src) + i);
-                const __m256i mixed = _mm256_xor_si256(data, _mm256_loadu_si256(reinterpret_cast<const __m256i *>(key) + i));
+                const __m256i mixed =
+                    _mm256_xor_si256(data, _mm256_loadu_si256(reinterpret_cast<const __m256i *>(key) + i));
                 const __m256i product = _mm256_mul_epu32(mixed, _mm256_srli_epi64(mixed, 32));
                 const __m256i crossed = _mm256_shuffle_epi32(data, _MM_SHUFFLE(1, 0, 3, 2));
                 sum[i] = _mm256_add_epi64(sum[i], _mm256_add_epi64(product, crossed));
@@ -416,7 +420,8 @@ void drain_slices() {
 #endif
 }
 
-uint64_t checksum64_of_two(const std::byte *first, uint64_t first_bytes, const std::byte *second, uint64_t second_bytes) {
+uint64_t checksum64_of_two(const std::byte *first, uint64_t first_bytes, const std::byte *second,
+                           uint64_t second_bytes) {
     XXH3_state_t state;
     XXH3_64bits_reset(&state);
     XXH3_64bits_update(&state, first, first_bytes);

@@ -26,6 +26,7 @@ uint64_t unpack_slice(const std::byte *slice, uint64_t bytes, int32_t layout, co
 void drain_slices();
 
 /// XXH3-64 of two ranges, one behind the other.
-uint64_t checksum64_of_two(const std::byte *first, uint64_t first_bytes, const std::byte *second, uint64_t second_bytes);
+uint64_t checksum64_of_two(const std::byte *first, uint64_t first_bytes, const std::byte *second,
+                           uint64_t second_bytes);
 
 } // namespace pkv

@@ -59,7 +59,8 @@ void PageMemory::place_layers(const Geometry &geometry, std::byte *base) {
     layers_.resize(geometry.num_layers);
     for (uint32_t i = 0; i < geometry.num_layers; ++i) {
         auto side = [&](std::byte *first, const Strides &strides, uint64_t row_bytes) {
-            return PagedRows{row_bytes != 0 ? first : nullptr, strides, geometry.page_tokens, geometry.heads, row_bytes};
+            return PagedRows{row_bytes != 0 ? first : nullptr, strides, geometry.page_tokens, geometry.heads,
+                             row_bytes};
         };
         std::byte *k = nullptr;
         std::byte *v = nullptr;
@@ -78,7 +79,9 @@ void PageMemory::place_layers(const Geometry &geometry, std::byte *base) {
 namespace {
 
 /// Bytes of the scales of rows of K or V of one layer of a page.
-uint64_t side_scale_bytes(const Geometry &geometry) { return uint64_t{geometry.page_tokens} * geometry.heads * sizeof(float); }
+uint64_t side_scale_bytes(const Geometry &geometry) {
+    return uint64_t{geometry.page_tokens} * geometry.heads * sizeof(float);
+}
 
 uint64_t num_sides(const Geometry &geometry) { return geometry.v_row_bytes != 0 ? 2 : 1; }
 
@@ -126,7 +129,8 @@ pkv_status PageMemory::create(const Geometry &geometry, int32_t huge_pages) {
     uint64_t scale_bytes = 0;
     PKV_TRY(row_scale_bytes(geometry, scale_bytes));
     if (scale_bytes != 0 && !row_scales_.reserve(scale_bytes))
-        return fail(PKV_ERR_NO_MEMORY, "%" PRIu64 " bytes of scales for %" PRIu64 " pages", scale_bytes, geometry.num_pages);
+        return fail(PKV_ERR_NO_MEMORY, "%" PRIu64 " bytes of scales for %" PRIu64 " pages", scale_bytes,
+                    geometry.num_pages);
     fixed_scales_ = geometry.k_scales;
     fixed_scales_.insert(fixed_scales_.end(), geometry.v_scales.begin(), geometry.v_scales.end());
     place_scales(geometry, row_scales_.data(), fixed_scales_.data());

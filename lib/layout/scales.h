@@ -12,9 +12,9 @@ namespace pkv {
 /// Scales of K or V of one layer.
 struct RowScales {
     int32_t kind = PKV_SCALES_NONE;
-    const float *fixed = nullptr;  ///< PKV_SCALES_TENSOR: one; PKV_SCALES_HEAD: [heads]
-    std::byte *rows = nullptr;     ///< PKV_SCALES_TOKEN_HEAD: scale of (page 0, token 0, head 0)
-    uint64_t page_stride = 0;      ///< PKV_SCALES_TOKEN_HEAD: bytes from page to page; inside: [token, head]
+    const float *fixed = nullptr; ///< PKV_SCALES_TENSOR: one; PKV_SCALES_HEAD: [heads]
+    std::byte *rows = nullptr;    ///< PKV_SCALES_TOKEN_HEAD: scale of (page 0, token 0, head 0)
+    uint64_t page_stride = 0;     ///< PKV_SCALES_TOKEN_HEAD: bytes from page to page; inside: [token, head]
     uint32_t heads = 0;
 
     /// As pkv_layer_layout shows it.

@@ -106,14 +106,16 @@ bool is_own_name(std::string_view name) {
     if (address.ss_family == AF_INET && name.size() == sizeof(sockaddr_in))
         return host[0] == 127 || host == std::string_view("\0\0\0\0", 4);
     if (address.ss_family == AF_INET6 && name.size() == sizeof(sockaddr_in6))
-        return std::memcmp(host.data(), &in6addr_loopback, host.size()) == 0 || std::memcmp(host.data(), &in6addr_any, host.size()) == 0;
+        return std::memcmp(host.data(), &in6addr_loopback, host.size()) == 0 ||
+               std::memcmp(host.data(), &in6addr_any, host.size()) == 0;
     return false;
 }
 
 pkv_status Channel::connect(const std::string &address, const ClusterKey &key, uint64_t deadline_ns,
                             std::unique_ptr<Channel> &channel) {
     std::string host, port;
-    if (!split_address(address, host, port)) return fail(PKV_ERR_INVALID, "\"%s\" is no address of the form host:port", address.c_str());
+    if (!split_address(address, host, port))
+        return fail(PKV_ERR_INVALID, "\"%s\" is no address of the form host:port", address.c_str());
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_NUMERICSERV;
@@ -168,9 +170,10 @@ pkv_status Channel::shake_hands(const ClusterKey &key, uint64_t deadline_ns) {
     PKV_TRY(read_all(&theirs, sizeof theirs, deadline_ns, false));
     if (std::memcmp(theirs.magic, magic, sizeof magic) != 0) return fail(PKV_ERR_MISMATCH, "the other side is no node");
     if (get32(theirs.version) != channel_version)
-        return fail(PKV_ERR_MISMATCH, "the other side speaks version %u of the protocol, this one %u", get32(theirs.version),
-                    channel_version);
-    if (crypto_scalarmult(shared, secret, theirs.key) != 0) return fail(PKV_ERR_MISMATCH, "the other side's key is none");
+        return fail(PKV_ERR_MISMATCH, "the other side speaks version %u of the protocol, this one %u",
+                    get32(theirs.version), channel_version);
+    if (crypto_scalarmult(shared, secret, theirs.key) != 0)
+        return fail(PKV_ERR_MISMATCH, "the other side's key is none");
     crypto_generichash_state hash;
     Keys keys;
     crypto_generichash_init(&hash, key.data(), key.size(), sizeof keys);
@@ -182,8 +185,8 @@ pkv_status Channel::shake_hands(const ClusterKey &key, uint64_t deadline_ns) {
     crypto_secretstream_xchacha20poly1305_init_push(&out_, header, client_ ? keys.from_client : keys.from_server);
     pkv_status status = write_all(header, sizeof header, deadline_ns);
     if (status == PKV_OK) status = read_all(header, sizeof header, deadline_ns, false);
-    if (status == PKV_OK &&
-        crypto_secretstream_xchacha20poly1305_init_pull(&in_, header, client_ ? keys.from_server : keys.from_client) != 0)
+    if (status == PKV_OK && crypto_secretstream_xchacha20poly1305_init_pull(
+                                &in_, header, client_ ? keys.from_server : keys.from_client) != 0)
         status = fail(PKV_ERR_MISMATCH, "the other side's stream has no header");
     sodium_memzero(secret, sizeof secret);
     sodium_memzero(shared, sizeof shared);
@@ -197,8 +200,9 @@ pkv_status Channel::send(std::span<const std::byte> message, uint64_t deadline_n
     const size_t bytes = message.size() + crypto_secretstream_xchacha20poly1305_ABYTES;
     sealed_.resize(4 + bytes);
     put32(sealed_.data(), static_cast<uint32_t>(bytes));
-    crypto_secretstream_xchacha20poly1305_push(&out_, sealed_.data() + 4, nullptr, reinterpret_cast<const unsigned char *>(message.data()),
-                                               message.size(), nullptr, 0, 0);
+    crypto_secretstream_xchacha20poly1305_push(&out_, sealed_.data() + 4, nullptr,
+                                               reinterpret_cast<const unsigned char *>(message.data()), message.size(),
+                                               nullptr, 0, 0);
     const pkv_status status = write_all(sealed_.data(), sealed_.size(), deadline_ns);
     if (status != PKV_OK) shut_down(); // half a frame may be on its way
     return status;
@@ -208,7 +212,8 @@ pkv_status Channel::receive(std::vector<std::byte> &message, uint64_t deadline_n
     uint8_t size[4];
     PKV_TRY(read_all(size, sizeof size, deadline_ns, true));
     const size_t bytes = get32(size);
-    if (bytes < crypto_secretstream_xchacha20poly1305_ABYTES || bytes > largest_message + crypto_secretstream_xchacha20poly1305_ABYTES)
+    if (bytes < crypto_secretstream_xchacha20poly1305_ABYTES ||
+        bytes > largest_message + crypto_secretstream_xchacha20poly1305_ABYTES)
         return fail(PKV_ERR_LIMIT, "a frame of %zu bytes", bytes);
     frame_.resize(bytes);
     const pkv_status status = read_all(frame_.data(), bytes, no_deadline, false);
@@ -216,8 +221,8 @@ pkv_status Channel::receive(std::vector<std::byte> &message, uint64_t deadline_n
     PKV_TRY(status);
     message.resize(bytes - crypto_secretstream_xchacha20poly1305_ABYTES);
     unsigned char tag = 0;
-    if (crypto_secretstream_xchacha20poly1305_pull(&in_, reinterpret_cast<unsigned char *>(message.data()), nullptr, &tag, frame_.data(),
-                                                   bytes, nullptr, 0) != 0)
+    if (crypto_secretstream_xchacha20poly1305_pull(&in_, reinterpret_cast<unsigned char *>(message.data()), nullptr,
+                                                   &tag, frame_.data(), bytes, nullptr, 0) != 0)
         return fail(PKV_ERR_MISMATCH, "a frame that this cluster's key did not make");
     return PKV_OK;
 }
@@ -269,7 +274,8 @@ pkv_status Channel::read_all(void *data, size_t bytes, uint64_t deadline_ns, boo
         // Before a message the caller's time counts; within one, whether anything moves.
         const uint64_t until = may_begin_late && begun ? moved_ns + stall_ns : std::min(deadline_ns, no_deadline);
         const pkv_status status = wait_for(POLLIN, begun && until == no_deadline ? moved_ns + stall_ns : until);
-        if (status == PKV_ERR_TIMEOUT && may_begin_late && begun) return fail(PKV_ERR_IO, "the other side stopped within a message");
+        if (status == PKV_ERR_TIMEOUT && may_begin_late && begun)
+            return fail(PKV_ERR_IO, "the other side stopped within a message");
         PKV_TRY(status);
     }
     return PKV_OK;

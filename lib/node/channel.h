@@ -43,7 +43,8 @@ class Channel {
     static pkv_status connect(const std::string &address, const ClusterKey &key, uint64_t deadline_ns,
                               std::unique_ptr<Channel> &channel);
     /// Shakes hands on a connection that was accepted; takes the socket in any case.
-    static pkv_status accept(int socket, const ClusterKey &key, uint64_t deadline_ns, std::unique_ptr<Channel> &channel);
+    static pkv_status accept(int socket, const ClusterKey &key, uint64_t deadline_ns,
+                             std::unique_ptr<Channel> &channel);
 
     /// Sends one message; after a failure the channel is broken. Thread-safe.
     pkv_status send(std::span<const std::byte> message, uint64_t deadline_ns);

@@ -9,13 +9,13 @@ namespace pkv::node {
 
 struct Counters {
     // Served to others:
-    std::atomic<uint64_t> guests{0};          ///< connections at present
-    std::atomic<uint64_t> accepted{0};        ///< connections that shook hands
-    std::atomic<uint64_t> refused{0};         ///< that did not: wrong key, other protocol, too many, other model
-    std::atomic<uint64_t> lookups_served{0};  ///< keys
-    std::atomic<uint64_t> fetches_served{0};  ///< ranges
-    std::atomic<uint64_t> bytes_served{0};    ///< put where peers read them
-    std::atomic<uint64_t> leases{0};          ///< at present
+    std::atomic<uint64_t> guests{0};         ///< connections at present
+    std::atomic<uint64_t> accepted{0};       ///< connections that shook hands
+    std::atomic<uint64_t> refused{0};        ///< that did not: wrong key, other protocol, too many, other model
+    std::atomic<uint64_t> lookups_served{0}; ///< keys
+    std::atomic<uint64_t> fetches_served{0}; ///< ranges
+    std::atomic<uint64_t> bytes_served{0};   ///< put where peers read them
+    std::atomic<uint64_t> leases{0};         ///< at present
     std::atomic<uint64_t> expired_leases{0};
     std::atomic<uint64_t> bad_messages{0};
     std::atomic<uint64_t> promoted{0}; ///< images copied to the first tier

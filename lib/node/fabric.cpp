@@ -29,7 +29,7 @@ class SignalsAsTheyWere {
 
   private:
     static constexpr int end = 32; // those after it are the program's own by convention
-    struct sigaction actions_[end]{};
+    struct sigaction actions_[end] {};
 };
 
 } // namespace
@@ -53,7 +53,8 @@ pkv_status fabric_plugin(const pkv_fabric_table *&table) {
         char why[256] = "it has no entry";
         const pkv_fabric_table *const found = entry != nullptr ? entry(PKV_FABRIC_VERSION, why, sizeof why) : nullptr;
         if (found == nullptr || found->version != PKV_FABRIC_VERSION || found->struct_size < sizeof *found) {
-            const pkv_status status = fail(PKV_ERR_UNSUPPORTED, "the plug-in %s is of another version: %s", path.c_str(), why);
+            const pkv_status status =
+                fail(PKV_ERR_UNSUPPORTED, "the plug-in %s is of another version: %s", path.c_str(), why);
             dlclose(library);
             return status;
         }
@@ -89,10 +90,12 @@ Region::Region(std::shared_ptr<Fabric> fabric, pkv_fabric_region *region, void *
 
 Region::~Region() { fabric_->table().remove_memory(region_); }
 
-pkv_status Region::add(std::shared_ptr<Fabric> fabric, void *base, uint64_t bytes, bool remote, std::shared_ptr<Region> &region) {
+pkv_status Region::add(std::shared_ptr<Fabric> fabric, void *base, uint64_t bytes, bool remote,
+                       std::shared_ptr<Region> &region) {
     pkv_fabric_region *added = nullptr;
     char why[256] = "";
-    const pkv_status status = fabric->table().add_memory(fabric->domain(), base, bytes, remote ? 1 : 0, &added, why, sizeof why);
+    const pkv_status status =
+        fabric->table().add_memory(fabric->domain(), base, bytes, remote ? 1 : 0, &added, why, sizeof why);
     if (status != PKV_OK) return fail(status, "fabric memory: %s", why);
     region.reset(new Region(std::move(fabric), added, base, bytes));
     return PKV_OK;
@@ -121,8 +124,8 @@ pkv_status Endpoint::open(std::shared_ptr<Fabric> fabric, std::shared_ptr<Endpoi
     char why[256] = "";
     char name[PKV_FABRIC_MAX_NAME];
     size_t bytes = sizeof name;
-    const pkv_status status =
-        fresh->fabric_->table().endpoint_open(fresh->fabric_->domain(), &fresh->endpoint_, name, &bytes, why, sizeof why);
+    const pkv_status status = fresh->fabric_->table().endpoint_open(fresh->fabric_->domain(), &fresh->endpoint_, name,
+                                                                    &bytes, why, sizeof why);
     if (status != PKV_OK) return fail(status, "fabric endpoint: %s", why);
     fresh->name_.assign(name, bytes);
     endpoint = std::move(fresh);
@@ -152,8 +155,8 @@ pkv_status Endpoint::connect(const std::string &peer, const std::vector<Window> 
     return status == PKV_OK ? PKV_OK : fail(status, "fabric endpoint: %s", why);
 }
 
-pkv_status Endpoint::read(const std::shared_ptr<Region> &target, void *data, uint64_t bytes, uint64_t offset, uint64_t deadline_ns,
-                          std::function<void(pkv_status, int32_t)> done) {
+pkv_status Endpoint::read(const std::shared_ptr<Region> &target, void *data, uint64_t bytes, uint64_t offset,
+                          uint64_t deadline_ns, std::function<void(pkv_status, int32_t)> done) {
     struct Read {
         std::shared_ptr<Region> target;
         std::function<void(pkv_status, int32_t)> done;
@@ -165,17 +168,19 @@ pkv_status Endpoint::read(const std::shared_ptr<Region> &target, void *data, uin
         const std::unique_ptr<Read> ended(static_cast<Read *>(user));
         ended->done(status, error);
     };
-    const pkv_status status = fabric_->table().read(endpoint_, target->region(), data, bytes, windows_.data(),
-                                                    static_cast<uint32_t>(windows_.size()), offset, deadline_ns, end, read.get());
+    const pkv_status status =
+        fabric_->table().read(endpoint_, target->region(), data, bytes, windows_.data(),
+                              static_cast<uint32_t>(windows_.size()), offset, deadline_ns, end, read.get());
     if (status == PKV_OK) (void)read.release();
     return status;
 }
 
-pkv_status Endpoint::copy(const std::shared_ptr<Region> &target, void *data, uint64_t bytes, uint64_t offset, uint64_t deadline_ns) {
+pkv_status Endpoint::copy(const std::shared_ptr<Region> &target, void *data, uint64_t bytes, uint64_t offset,
+                          uint64_t deadline_ns) {
     const std::shared_lock lock(mutex_);
     if (endpoint_ == nullptr) return PKV_ERR_CLOSED;
-    return fabric_->table().copy(endpoint_, target->region(), data, bytes, windows_.data(), static_cast<uint32_t>(windows_.size()),
-                                 offset, deadline_ns);
+    return fabric_->table().copy(endpoint_, target->region(), data, bytes, windows_.data(),
+                                 static_cast<uint32_t>(windows_.size()), offset, deadline_ns);
 }
 
 } // namespace pkv::node

@@ -41,7 +41,8 @@ class Fabric {
 /// Registered memory.
 class Region {
   public:
-    static pkv_status add(std::shared_ptr<Fabric> fabric, void *base, uint64_t bytes, bool remote, std::shared_ptr<Region> &region);
+    static pkv_status add(std::shared_ptr<Fabric> fabric, void *base, uint64_t bytes, bool remote,
+                          std::shared_ptr<Region> &region);
     ~Region();
     Region(const Region &) = delete;
     Region &operator=(const Region &) = delete;
@@ -70,10 +71,11 @@ class Endpoint {
     const std::string &name() const { return name_; }
     pkv_status connect(const std::string &peer, const std::vector<Window> &windows);
     /// `done` is called once, unless the call fails. It must not throw.
-    pkv_status read(const std::shared_ptr<Region> &target, void *data, uint64_t bytes, uint64_t offset, uint64_t deadline_ns,
-                    std::function<void(pkv_status status, int32_t error)> done);
+    pkv_status read(const std::shared_ptr<Region> &target, void *data, uint64_t bytes, uint64_t offset,
+                    uint64_t deadline_ns, std::function<void(pkv_status status, int32_t error)> done);
     /// Where the fabric copies (modes().copies): at once, on this thread. PKV_ERR_UNSUPPORTED elsewhere.
-    pkv_status copy(const std::shared_ptr<Region> &target, void *data, uint64_t bytes, uint64_t offset, uint64_t deadline_ns);
+    pkv_status copy(const std::shared_ptr<Region> &target, void *data, uint64_t bytes, uint64_t offset,
+                    uint64_t deadline_ns);
     bool copies() const { return fabric_->modes().copies != 0; }
     void close(); ///< ends reads under way with PKV_ERR_CANCELLED; from none of their callbacks
 

@@ -53,11 +53,11 @@ typedef struct pkv_fabric_modes {
     int32_t sleeps;            /**< the thread sleeps in descriptors of the provider's; else it looks now and then */
     int32_t copies;            /**< a read is a copy, which whoever wants the bytes can make: copy() */
     int32_t reserved;
-    uint64_t key_bytes;        /**< of a key itself; in a window it may take more */
-    uint64_t max_message;      /**< bytes of one read */
-    uint64_t max_region;       /**< bytes of one registration: known once the provider has refused a longer one */
-    uint64_t max_regions;      /**< registrations that the provider is made for */
-    uint64_t max_in_flight;    /**< parts of reads of one endpoint that are with the provider at a time */
+    uint64_t key_bytes;     /**< of a key itself; in a window it may take more */
+    uint64_t max_message;   /**< bytes of one read */
+    uint64_t max_region;    /**< bytes of one registration: known once the provider has refused a longer one */
+    uint64_t max_regions;   /**< registrations that the provider is made for */
+    uint64_t max_in_flight; /**< parts of reads of one endpoint that are with the provider at a time */
 } pkv_fabric_modes;
 
 /** Memory that a peer may read: sent to it, and given back here by it. One for each registration that the memory took. */
@@ -98,8 +98,8 @@ typedef struct pkv_fabric_table {
 
     /** An endpoint for one peer, and the name under which the peer reaches it. `name_bytes`: in, room at `name`
      *  (PKV_FABRIC_MAX_NAME is enough); out, bytes of the name. */
-    pkv_status (*endpoint_open)(pkv_fabric_domain *domain, pkv_fabric_endpoint **endpoint, void *name, size_t *name_bytes,
-                                char *why, size_t why_bytes);
+    pkv_status (*endpoint_open)(pkv_fabric_domain *domain, pkv_fabric_endpoint **endpoint, void *name,
+                                size_t *name_bytes, char *why, size_t why_bytes);
     /** Names the peer's endpoint, once; before the first read. PKV_ERR_INVALID: no name of this provider's. With shm also
      *  PKV_ERR_NOT_FOUND: the peer is gone (the others see that when they read), and PKV_ERR_UNSUPPORTED: the system does not
      *  let this process read that one (another user, Yama, a seccomp filter). */

@@ -221,8 +221,8 @@ void Finder::follow(Search &search, uint64_t now) {
         for (const uint32_t key : part.keys) answered[key] = true;
         for (const uint32_t key : part.answer.unanswered) answered[part.keys[key]] = false;
         for (const auto &[key, node] : part.answer.named) {
-            auto at =
-                std::find_if(nodes.begin(), nodes.end(), [&id = node->id](const Node &known) { return known.at->id == id; });
+            auto at = std::find_if(nodes.begin(), nodes.end(),
+                                   [&id = node->id](const Node &known) { return known.at->id == id; });
             if (at == nodes.end()) at = nodes.insert(nodes.end(), {node, {}});
             at->keys.push_back(part.keys[key]);
             named[part.keys[key]] = true;

@@ -71,7 +71,7 @@ class Finder : public std::enable_shared_from_this<Finder> {
     mutable std::mutex mutex_; // guards what follows
     std::condition_variable woken_;
     bool wake_ = false;
-    bool stop_ = true; // before start()
+    bool stop_ = true;                            // before start()
     std::list<std::shared_ptr<Search>> searches_; // that the thread has not seen
     std::list<Found> found_;
     Peers retired_; // being stopped

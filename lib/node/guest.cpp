@@ -33,15 +33,18 @@ pkv_status compare_hellos(const Hello &ours, const Hello &theirs) {
     if (theirs.image_format != ours.image_format)
         return fail(PKV_ERR_MISMATCH, "image format %u there, %u here", theirs.image_format, ours.image_format);
     if (theirs.identity != ours.identity)
-        return fail(PKV_ERR_MISMATCH, "another model: identity %s... there, %s... here", hex(theirs.identity.data(), 6).c_str(),
-                    hex(ours.identity.data(), 6).c_str());
+        return fail(PKV_ERR_MISMATCH, "another model: identity %s... there, %s... here",
+                    hex(theirs.identity.data(), 6).c_str(), hex(ours.identity.data(), 6).c_str());
     if (theirs.provider != ours.provider)
-        return fail(PKV_ERR_MISMATCH, "fabric provider \"%s\" there, \"%s\" here", theirs.provider.c_str(), ours.provider.c_str());
+        return fail(PKV_ERR_MISMATCH, "fabric provider \"%s\" there, \"%s\" here", theirs.provider.c_str(),
+                    ours.provider.c_str());
     if (ours.shapes.empty() || theirs.shapes.empty()) return PKV_OK;
     for (const Digest &shape : theirs.shapes)
         if (std::find(ours.shapes.begin(), ours.shapes.end(), shape) != ours.shapes.end()) return PKV_OK;
-    return fail(PKV_ERR_MISMATCH, "no layer group of the same geometry: %zu there, %zu here, the first %s... there, %s... here",
-                theirs.shapes.size(), ours.shapes.size(), hex(theirs.shapes[0].data(), 6).c_str(), hex(ours.shapes[0].data(), 6).c_str());
+    return fail(PKV_ERR_MISMATCH,
+                "no layer group of the same geometry: %zu there, %zu here, the first %s... there, %s... here",
+                theirs.shapes.size(), ours.shapes.size(), hex(theirs.shapes[0].data(), 6).c_str(),
+                hex(ours.shapes[0].data(), 6).c_str());
 }
 
 Guest::Guest(std::shared_ptr<Service> service, std::unique_ptr<Channel> channel)
@@ -285,7 +288,8 @@ void Guest::answer(uint64_t request, const Fetch &fetch) {
         Place &place = run->places.places[i];
         place.status = PKV_ERR_NOT_FOUND;
         if (where[i] == no_tier) continue;
-        const bool aligned = range.bytes != 0 && range.bytes % PKV_IMAGE_ALIGNMENT == 0 && range.offset % PKV_IMAGE_ALIGNMENT == 0;
+        const bool aligned =
+            range.bytes != 0 && range.bytes % PKV_IMAGE_ALIGNMENT == 0 && range.offset % PKV_IMAGE_ALIGNMENT == 0;
         place.status = PKV_ERR_INVALID;
         if (!aligned) continue;
         place.status = PKV_ERR_BUSY;
@@ -295,20 +299,22 @@ void Guest::answer(uint64_t request, const Fetch &fetch) {
         place.status = PKV_OK;
         run->open.fetch_add(1, std::memory_order_relaxed);
         // The place is given back by end_fetch() or a release, never before this load has ended; no owner is needed for it.
-        const std::shared_ptr<std::byte> memory(service_->exports.at(place.offset), [keep = service_](std::byte *) { (void)keep; });
-        service_->tiers.begin_load(static_cast<uint32_t>(where[i]), range.key, range.offset, range.bytes, memory, fetch.urgent,
-                                   monotonic_ns() + service_->timeout_ns,
-                                   [run, i, bytes = range.bytes, key = range.key, promote = whole[i] == range.bytes](Request &ended) {
-                                       pkv_status status = ended.status(0);
-                                       if (status == PKV_OK && ended.value(0) != bytes) status = PKV_ERR_IO;
-                                       Place &to = run->places.places[i];
-                                       if (status != PKV_OK) to.status = status;
-                                       ended.tier().note_load(status, status == PKV_OK ? bytes : 0); // readers check what it is
-                                       Service &service = *run->guest->service_;
-                                       if (status == PKV_OK && promote)
-                                           service.promotion.offer(service.tiers, key, service.exports.at(to.offset), bytes, service.counters);
-                                       if (run->open.fetch_sub(1, std::memory_order_acq_rel) == 1) run->guest->end_fetch(*run);
-                                   });
+        const std::shared_ptr<std::byte> memory(service_->exports.at(place.offset),
+                                                [keep = service_](std::byte *) { (void)keep; });
+        service_->tiers.begin_load(
+            static_cast<uint32_t>(where[i]), range.key, range.offset, range.bytes, memory, fetch.urgent,
+            monotonic_ns() + service_->timeout_ns,
+            [run, i, bytes = range.bytes, key = range.key, promote = whole[i] == range.bytes](Request &ended) {
+                pkv_status status = ended.status(0);
+                if (status == PKV_OK && ended.value(0) != bytes) status = PKV_ERR_IO;
+                Place &to = run->places.places[i];
+                if (status != PKV_OK) to.status = status;
+                ended.tier().note_load(status, status == PKV_OK ? bytes : 0); // readers check what it is
+                Service &service = *run->guest->service_;
+                if (status == PKV_OK && promote)
+                    service.promotion.offer(service.tiers, key, service.exports.at(to.offset), bytes, service.counters);
+                if (run->open.fetch_sub(1, std::memory_order_acq_rel) == 1) run->guest->end_fetch(*run);
+            });
     }
     if (run->open.fetch_sub(1, std::memory_order_acq_rel) == 1) end_fetch(*run);
 }

@@ -50,13 +50,15 @@ void Guest::refuse(uint64_t request, pkv_status status) { post(encode(request, R
 void Guest::begin_pull(uint64_t request, const Open &open) {
     const std::shared_ptr<Offered> offered = service_->offers.find(open.offer);
     if (offered == nullptr)
-        return refuse(request, fail(PKV_ERR_NOT_FOUND, "there is no such offer: it has expired, was withdrawn or pulled, or never was"));
+        return refuse(request, fail(PKV_ERR_NOT_FOUND,
+                                    "there is no such offer: it has expired, was withdrawn or pulled, or never was"));
     Opened opened;
     {
         const std::lock_guard lock(mutex_);
         if (pulls_.size() >= most_pulls) opened.pull = UINT64_MAX;
     }
-    if (opened.pull != 0) return refuse(request, fail(PKV_ERR_BUSY, "%zu sequences are being pulled over this connection", most_pulls));
+    if (opened.pull != 0)
+        return refuse(request, fail(PKV_ERR_BUSY, "%zu sequences are being pulled over this connection", most_pulls));
     if (const pkv_status status = offered->begin_pull(); status != PKV_OK) return refuse(request, status);
     const Offered::Terms terms = offered->terms();
     const uint64_t now = monotonic_ns();
@@ -85,14 +87,15 @@ void Guest::watch_pull(uint64_t request, const Watch &watch) {
     if (pull.offered == nullptr) return refuse(request, PKV_ERR_NOT_FOUND);
     if (pull.watched->exchange(true)) return refuse(request, fail(PKV_ERR_BUSY, "the pull is being watched already"));
     const uint64_t until = monotonic_ns() + std::min(watch.wait_ns, longest_watch_ns);
-    pull.offered->watch(watch.version, until,
-                        [self = weak_from_this(), request, watched = pull.watched](pkv_status status, const Progress &progress) {
-                            watched->store(false);
-                            const auto guest = self.lock();
-                            if (guest == nullptr) return;
-                            if (status == PKV_OK) return guest->post(encode(request, progress));
-                            guest->refuse(request, status);
-                        });
+    pull.offered->watch(
+        watch.version, until,
+        [self = weak_from_this(), request, watched = pull.watched](pkv_status status, const Progress &progress) {
+            watched->store(false);
+            const auto guest = self.lock();
+            if (guest == nullptr) return;
+            if (status == PKV_OK) return guest->post(encode(request, progress));
+            guest->refuse(request, status);
+        });
 }
 
 void Guest::pack_pieces(uint64_t request, const Pieces &asked) {

@@ -62,13 +62,13 @@ struct Hello {
     uint32_t protocol = protocol_version;
     uint32_t image_format = 0;
     uint64_t lease_ns = 0;
-    uint64_t room = 0; ///< bytes of its windows, the first ones, that fetches are answered in
+    uint64_t room = 0;                     ///< bytes of its windows, the first ones, that fetches are answered in
     std::array<uint8_t, 16> incarnation{}; ///< random, of this run of the node
     Digest identity{};                     ///< of the model
     std::string name;
-    std::string provider; ///< of the fabric
-    std::string endpoint; ///< its name, bytes
-    std::vector<Digest> shapes; ///< of the layer groups it serves or reads; none: any
+    std::string provider;        ///< of the fabric
+    std::string endpoint;        ///< its name, bytes
+    std::vector<Digest> shapes;  ///< of the layer groups it serves or reads; none: any
     std::vector<Window> windows; ///< memory that the other side may read
 };
 
@@ -115,10 +115,10 @@ struct Open {
     OfferId offer{};
 };
 struct Opened {
-    uint64_t pull = 0;         ///< names it on this connection
-    uint64_t left_ns = 0;      ///< until the offer ends
+    uint64_t pull = 0;    ///< names it on this connection
+    uint64_t left_ns = 0; ///< until the offer ends
     uint64_t num_tokens = 0;
-    uint64_t front_bytes = 0;  ///< of what is said of the sequence: geometry, tokens ... (handover/front.h)
+    uint64_t front_bytes = 0; ///< of what is said of the sequence: geometry, tokens ... (handover/front.h)
     Digest geometry{};
 };
 /// Asks how far each layer is. Answered when that is no longer what `version` says, or after a while.

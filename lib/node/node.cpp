@@ -31,7 +31,9 @@ pkv_tier_ops remote_ops() {
     ops.name = "remote";
     ops.submit = [](void *context, const pkv_tier_batch *batch) { return tier_of(context).submit(*batch); };
     ops.cancel = [](void *context, pkv_tier_request *request) { tier_of(context).cancel(request); };
-    ops.memory = [](void *context, void *base, uint64_t bytes, int32_t add) { tier_of(context).memory(base, bytes, add != 0); };
+    ops.memory = [](void *context, void *base, uint64_t bytes, int32_t add) {
+        tier_of(context).memory(base, bytes, add != 0);
+    };
     ops.close = [](void *context) { delete static_cast<Context *>(context); };
     return ops;
 }
@@ -41,7 +43,8 @@ std::string numeric_address(int socket) {
     socklen_t size = sizeof at;
     char host[NI_MAXHOST] = "", port[NI_MAXSERV] = "";
     if (getsockname(socket, reinterpret_cast<sockaddr *>(&at), &size) != 0 ||
-        getnameinfo(reinterpret_cast<sockaddr *>(&at), size, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        getnameinfo(reinterpret_cast<sockaddr *>(&at), size, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
         return {};
     return at.ss_family == AF_INET6 ? "[" + std::string(host) + "]:" + port : std::string(host) + ":" + port;
 }
@@ -51,8 +54,8 @@ std::string numeric_address(int socket) {
 pkv_status Node::open(NodeOptions options, std::shared_ptr<Node> &node) {
     auto fresh = std::make_shared<Node>(std::move(options));
     NodeOptions &o = fresh->options_;
-    PKV_TRY(Fabric::open(o.provider.empty() ? nullptr : o.provider.c_str(), o.fabric_host.empty() ? nullptr : o.fabric_host.c_str(),
-                         fresh->fabric_));
+    PKV_TRY(Fabric::open(o.provider.empty() ? nullptr : o.provider.c_str(),
+                         o.fabric_host.empty() ? nullptr : o.fabric_host.c_str(), fresh->fabric_));
     Hello hello;
     hello.image_format = ImageFormat::version();
     hello.lease_ns = o.lease_ns;
@@ -88,8 +91,8 @@ pkv_status Node::open(NodeOptions options, std::shared_ptr<Node> &node) {
         PKV_TRY(service.exports.create(fresh->fabric_, o.export_bytes));
         // What is to be promoted has to come by here.
         const uint32_t in_place = (o.flags & PKV_NODE_COPY) != 0 ? 0 : service.promote ? 1 : service.tiers.size();
-        service.in_place.open(fresh->fabric_, service.tiers, std::min(in_place, service.tiers.size()), service.exports.bytes(),
-                              most_windows - service.exports.windows().size());
+        service.in_place.open(fresh->fabric_, service.tiers, std::min(in_place, service.tiers.size()),
+                              service.exports.bytes(), most_windows - service.exports.windows().size());
         PKV_TRY(fresh->listen());
     }
     if (!o.directory.empty()) PKV_TRY(fresh->open_directory(hello, served));
@@ -244,7 +247,8 @@ void Node::sweep_guests(bool all) {
 
 pkv_status Node::connect(const std::string &address, uint64_t timeout_ns) {
     std::string host, port;
-    if (!split_address(address, host, port)) return fail(PKV_ERR_INVALID, "\"%s\" is no address of the form host:port", address.c_str());
+    if (!split_address(address, host, port))
+        return fail(PKV_ERR_INVALID, "\"%s\" is no address of the form host:port", address.c_str());
     std::shared_ptr<Peer> peer;
     {
         const std::lock_guard lock(connecting_);

@@ -39,7 +39,7 @@ struct NodeOptions {
     uint32_t max_leases = 0;
     uint64_t lease_ns = 0;
     uint64_t timeout_ns = 0;
-    uint32_t flags = 0; ///< PKV_NODE_*
+    uint32_t flags = 0;           ///< PKV_NODE_*
     directory::Servers directory; ///< none: no directory
     std::string directory_prefix;
     std::string advertise;

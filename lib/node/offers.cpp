@@ -44,7 +44,8 @@ std::vector<std::shared_ptr<Offered>> OfferBook::all() const {
 void OfferBook::tick(uint64_t now_ns) {
     try {
         for (const auto &offered : all()) offered->tick(now_ns);
-    } catch (const std::bad_alloc &) {} // next time, then
+    } catch (const std::bad_alloc &) {
+    } // next time, then
 }
 
 void OfferBook::close() {

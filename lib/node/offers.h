@@ -37,7 +37,7 @@ class Offered {
     /// `answer` is called once, with no lock held and maybe at once: when there is other progress than that of `version`, at
     /// `until_ns`, or when the offer ends.
     virtual void watch(uint64_t version, uint64_t until_ns, Answer answer) = 0;
-    virtual void tick(uint64_t now_ns) = 0;     ///< time has passed: now and then
+    virtual void tick(uint64_t now_ns) = 0;  ///< time has passed: now and then
     virtual void end(pkv_status status) = 0; ///< nothing more is given; a second time changes nothing
 };
 

@@ -16,18 +16,21 @@ constexpr uint64_t first_pause_ns = 100'000'000; // between two tries to connect
 constexpr uint64_t longest_pause_ns = 10'000'000'000;
 constexpr uint64_t full_pause_ns = 2'000'000; // the other side had no room
 constexpr uint64_t send_ns = 2'000'000'000;
-constexpr size_t most_ranges = 64; // of a fetch
+constexpr size_t most_ranges = 64;    // of a fetch
 constexpr size_t many_released = 512; // leases: fewer are told of now and then
 constexpr uint64_t released_ns = 50'000'000;
-constexpr uint64_t most_ahead = 16 << 20; // bytes of reads in place that nobody waits for: one who does is not far behind them
+constexpr uint64_t most_ahead =
+    16 << 20; // bytes of reads in place that nobody waits for: one who does is not far behind them
 constexpr uint64_t longest_idle_ns = 30'000'000'000; // of a connection that is made for one use
 
 /// Over a fabric of sockets nothing arrives when one of two hosts names itself.
 pkv_status check_reach(const Channel &channel, const std::string &ours, const std::string &theirs) {
     const bool here = is_own_name(ours);
     if ((!here && !is_own_name(theirs)) || !channel.leaves_host()) return PKV_OK;
-    return fail(PKV_ERR_MISMATCH, "the fabric of %s node is at an address that others do not reach (loopback, or a wildcard): "
-                "fabric_host of its options has to be one of its host's", here ? "this" : "the other");
+    return fail(PKV_ERR_MISMATCH,
+                "the fabric of %s node is at an address that others do not reach (loopback, or a wildcard): "
+                "fabric_host of its options has to be one of its host's",
+                here ? "this" : "the other");
 }
 
 } // namespace
@@ -130,14 +133,16 @@ pkv_status Peer::connect() {
     PKV_TRY(channel->send(encode(0, ours), deadline));
     std::vector<std::byte> message;
     pkv_status status = channel->receive(message, deadline);
-    if (status == PKV_ERR_CLOSED) status = fail(PKV_ERR_MISMATCH, "the other side has closed the connection: another cluster key?");
+    if (status == PKV_ERR_CLOSED)
+        status = fail(PKV_ERR_MISMATCH, "the other side has closed the connection: another cluster key?");
     PKV_TRY(status);
     Head head;
     Hello theirs;
     Refused refused;
     if (decode_head(message, head) && head.kind == Kind::refused && decode(message, refused))
         return fail(PKV_ERR_MISMATCH, "refused: %s", refused.why.c_str());
-    if (head.kind != Kind::hello || !decode(message, theirs)) return fail(PKV_ERR_MISMATCH, "the other side's first message is no hello");
+    if (head.kind != Kind::hello || !decode(message, theirs))
+        return fail(PKV_ERR_MISMATCH, "the other side's first message is no hello");
     PKV_TRY(compare_hellos(reader_->hello, theirs));
     PKV_TRY(check_reach(*channel, endpoint->name(), theirs.endpoint));
     PKV_TRY(endpoint->connect(theirs.endpoint, theirs.windows));
@@ -294,12 +299,13 @@ bool Peer::look_up(std::span<const pkv_tier_key> keys, bool pin, uint64_t deadli
         request = next_request_++;
     }
     const size_t count = keys.size();
-    Call call{deadline_ns, [done = std::move(done), count](pkv_status status, Kind kind, std::span<const std::byte> message) {
-                  Found found;
-                  if (status == PKV_OK && (kind != Kind::found || !decode(message, found) || found.bytes.size() != count))
-                      status = PKV_ERR_IO;
-                  done(status, found);
-              }};
+    Call call{
+        deadline_ns, [done = std::move(done), count](pkv_status status, Kind kind, std::span<const std::byte> message) {
+            Found found;
+            if (status == PKV_OK && (kind != Kind::found || !decode(message, found) || found.bytes.size() != count))
+                status = PKV_ERR_IO;
+            done(status, found);
+        }};
     return send(request, std::move(call), encode(request, Lookup{pin, {keys.begin(), keys.end()}}));
 }
 
@@ -467,7 +473,8 @@ void Peer::pump() {
             send(0, {}, encode(0, release));
         }
         if (sent->items.empty()) return;
-        Call call{deadline, [self = weak_from_this(), sent](pkv_status status, Kind kind, std::span<const std::byte> message) {
+        Call call{deadline,
+                  [self = weak_from_this(), sent](pkv_status status, Kind kind, std::span<const std::byte> message) {
                       if (const auto peer = self.lock()) peer->take_places(sent, status, kind, message);
                   }};
         if (!send(request, std::move(call), encode(request, fetch)))
@@ -489,7 +496,8 @@ void Peer::take_places(std::shared_ptr<Sent> sent, pkv_status status, Kind kind,
     Refused refused;
     if (status == PKV_OK && kind == Kind::refused) {
         status = decode(message, refused) && refused.status == PKV_ERR_BUSY ? PKV_ERR_BUSY : PKV_ERR_IO;
-    } else if (status == PKV_OK && (kind != Kind::places || !decode(message, places) || places.places.size() != sent->items.size())) {
+    } else if (status == PKV_OK &&
+               (kind != Kind::places || !decode(message, places) || places.places.size() != sent->items.size())) {
         status = PKV_ERR_IO;
     }
     for (size_t i = 0; i < sent->items.size(); ++i) {
@@ -516,13 +524,16 @@ void Peer::begin_read(RangeRead item, const Place &place) {
     }
     if (endpoint == nullptr) return fail_item(std::move(item), PKV_ERR_IO);
     if (endpoint->copies()) {
-        const pkv_status status = endpoint->copy(item.target, item.data, item.range.bytes, place.offset, item.deadline_ns);
+        const pkv_status status =
+            endpoint->copy(item.target, item.data, item.range.bytes, place.offset, item.deadline_ns);
         return end_copy(std::move(item), status, place.ticket);
     }
     const auto shared = std::make_shared<RangeRead>(std::move(item));
-    const pkv_status status = endpoint->read(
-        shared->target, shared->data, shared->range.bytes, place.offset, shared->deadline_ns,
-        [self = shared_from_this(), shared, ticket = place.ticket](pkv_status ended, int32_t) { self->end_read(*shared, ended, ticket); });
+    const pkv_status status =
+        endpoint->read(shared->target, shared->data, shared->range.bytes, place.offset, shared->deadline_ns,
+                       [self = shared_from_this(), shared, ticket = place.ticket](pkv_status ended, int32_t) {
+                           self->end_read(*shared, ended, ticket);
+                       });
     if (status != PKV_OK) fail_item(std::move(*shared), PKV_ERR_IO);
 }
 

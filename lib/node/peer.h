@@ -34,7 +34,7 @@ struct RangeRead {
     const void *owner = nullptr; ///< for cancel_reads()
     uint64_t place = no_place;   ///< where the image lies, leased: read there, if the connection is still that one
     uint64_t connection = 0;
-    bool counted = false; ///< the peer's own: in its sum of bytes in flight
+    bool counted = false;                 ///< the peer's own: in its sum of bytes in flight
     std::function<void(pkv_status)> done; ///< once, without a lock; must not throw
 };
 
@@ -49,7 +49,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
     /// Before start(): called, on the peer's thread, when a try to connect has ended or a connection has.
     void on_change(std::function<void()> function) { on_change_ = std::move(function); }
     void start();
-    void stop(); ///< ends the connection and all calls; waits for the thread
+    void stop();       ///< ends the connection and all calls; waits for the thread
     void begin_stop(); ///< the same, and does not wait
     bool ended() const { return ended_.load(std::memory_order_acquire); }
     /// Waits for the first connection. PKV_ERR_TIMEOUT, or why it does not come.
@@ -64,7 +64,9 @@ class Peer : public std::enable_shared_from_this<Peer> {
     /// Asks for images; `done` with the answer, or a failure. False: not connected, and nothing will be called.
     bool look_up(std::span<const pkv_tier_key> keys, bool pin, uint64_t deadline_ns,
                  std::function<void(pkv_status, const Found &)> done);
-    uint64_t connection() const { return connection_.load(std::memory_order_acquire); } ///< the number of this one, or the last
+    uint64_t connection() const {
+        return connection_.load(std::memory_order_acquire);
+    }                          ///< the number of this one, or the last
     uint64_t lease_ns() const; ///< from when it was asked for
     /// Leases are not needed any more. Told a little later, many at once.
     void release(std::span<const pkv_tier_key> keys);
@@ -124,19 +126,20 @@ class Peer : public std::enable_shared_from_this<Peer> {
     pkv_status status_ = PKV_ERR_AGAIN; // of the last try to connect
     std::string why_;
     Hello theirs_;
-    std::shared_ptr<Channel> channel_;   // nullptr: not connected
+    std::shared_ptr<Channel> channel_; // nullptr: not connected
     std::shared_ptr<Endpoint> endpoint_;
     uint64_t next_request_ = 1;
     std::map<uint64_t, Call> calls_;
     std::deque<RangeRead> urgent_, waiting_;
     std::deque<RangeRead> in_place_;  // that others are before
     uint64_t in_place_in_flight_ = 0; // bytes
-    uint64_t in_flight_ = 0; // bytes of places that were asked for
-    uint64_t room_ = 0;      // bytes that the other side may have for us
-    uint64_t pump_at_ns_ = 0; // the other side was full: not before
-    std::vector<uint64_t> tickets_; // to be released
+    uint64_t in_flight_ = 0;          // bytes of places that were asked for
+    uint64_t room_ = 0;               // bytes that the other side may have for us
+    uint64_t pump_at_ns_ = 0;         // the other side was full: not before
+    std::vector<uint64_t> tickets_;   // to be released
     std::vector<pkv_tier_key> released_;
-    std::vector<std::function<void()>> after_close_; // reads that failed: their memory is free when the endpoint is closed
+    std::vector<std::function<void()>>
+        after_close_; // reads that failed: their memory is free when the endpoint is closed
     std::atomic<bool> connected_{false};
     std::atomic<uint64_t> connection_{0};
     std::atomic<bool> ended_{false};

@@ -71,7 +71,8 @@ void RemoteTier::memory(void *base, uint64_t bytes, bool add) {
         if (Region::add(fabric_, base, bytes, false, region) != PKV_OK) { // loads register what they need, then
             char why[256] = "";
             copy_last_error(why, sizeof why);
-            log_message(PKV_LOG_WARNING, "staging memory of %llu bytes: %s", static_cast<unsigned long long>(bytes), why);
+            log_message(PKV_LOG_WARNING, "staging memory of %llu bytes: %s", static_cast<unsigned long long>(bytes),
+                        why);
             return;
         }
         const Lock lock(mutex_);
@@ -80,7 +81,8 @@ void RemoteTier::memory(void *base, uint64_t bytes, bool add) {
     }
     std::shared_ptr<Region> gone;
     const Lock lock(mutex_);
-    const auto at = std::find_if(regions_.begin(), regions_.end(), [&](const auto &region) { return region->base() == base; });
+    const auto at =
+        std::find_if(regions_.begin(), regions_.end(), [&](const auto &region) { return region->base() == base; });
     if (at == regions_.end()) return;
     gone = std::move(*at);
     regions_.erase(at);
@@ -131,22 +133,24 @@ void RemoteTier::look_up(const pkv_tier_batch &batch) {
             ++run->open;
         }
         finder->find(
-            keys, run->deadline_ns, named, [run](const auto &peer, std::vector<uint32_t> items) { ask(run, peer, items); },
-            [run] { leave(run); });
+            keys, run->deadline_ns, named,
+            [run](const auto &peer, std::vector<uint32_t> items) { ask(run, peer, items); }, [run] { leave(run); });
     }
     for (const auto &peer : named) ask(run, peer, all);
     leave(run);
 }
 
 /// Asks a peer for some of the items.
-void RemoteTier::ask(const std::shared_ptr<LookupRun> &run, const std::shared_ptr<Peer> &peer, std::span<const uint32_t> items) {
+void RemoteTier::ask(const std::shared_ptr<LookupRun> &run, const std::shared_ptr<Peer> &peer,
+                     std::span<const uint32_t> items) {
     for (size_t first = 0; first < items.size() && peer->connected(); first += most_items) {
         const auto part = items.subspan(first, std::min<size_t>(items.size() - first, most_items));
         std::vector<pkv_tier_key> keys;
         keys.reserve(part.size());
         for (const uint32_t item : part) keys.push_back(run->keys[item]);
         const uint64_t now = monotonic_ns();
-        auto done = [run, peer, now, asked = std::vector<uint32_t>(part.begin(), part.end())](pkv_status status, const Found &found) {
+        auto done = [run, peer, now, asked = std::vector<uint32_t>(part.begin(), part.end())](pkv_status status,
+                                                                                              const Found &found) {
             std::vector<pkv_tier_key> twice; // pinned in a second node as well
             {
                 const std::lock_guard lock(run->mutex);
@@ -259,7 +263,8 @@ void RemoteTier::load(const pkv_tier_batch &batch) {
                     run->leased = known.peer.lock();
                     run->lease = known.lease;
                 }
-                if (run->leased != nullptr && !known.lease.renewing && now + known.lease.length_ns / 2 > known.lease.until_ns)
+                if (run->leased != nullptr && !known.lease.renewing &&
+                    now + known.lease.length_ns / 2 > known.lease.until_ns)
                     renewed = known.lease.renewing = true;
             }
         }

@@ -15,13 +15,14 @@ namespace pkv::node {
 
 class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
   public:
-    RemoteTier(std::shared_ptr<Fabric> fabric, uint64_t timeout_ns) : fabric_(std::move(fabric)), timeout_ns_(timeout_ns) {}
+    RemoteTier(std::shared_ptr<Fabric> fabric, uint64_t timeout_ns)
+        : fabric_(std::move(fabric)), timeout_ns_(timeout_ns) {}
 
     void find_with(std::shared_ptr<Finder> finder); ///< before the first request
     void add(std::shared_ptr<Peer> peer);
     void remove(const std::shared_ptr<Peer> &peer);
     std::vector<std::shared_ptr<Peer>> peers() const; ///< those that were found, too
-    void close(); ///< from now on it finds nothing
+    void close();                                     ///< from now on it finds nothing
 
     // pkv_tier_ops
     pkv_status submit(const pkv_tier_batch &batch);
@@ -62,7 +63,8 @@ class RemoteTier : public std::enable_shared_from_this<RemoteTier> {
     std::vector<std::shared_ptr<Peer>> added() const;
     std::shared_ptr<Finder> finder() const;
     void look_up(const pkv_tier_batch &batch);
-    static void ask(const std::shared_ptr<LookupRun> &run, const std::shared_ptr<Peer> &peer, std::span<const uint32_t> items);
+    static void ask(const std::shared_ptr<LookupRun> &run, const std::shared_ptr<Peer> &peer,
+                    std::span<const uint32_t> items);
     static void leave(const std::shared_ptr<LookupRun> &run);
     void end_lookup(LookupRun &run);
     void load(const pkv_tier_batch &batch);

@@ -16,7 +16,8 @@ namespace pkv::node {
 class WireWriter {
   public:
     template <class T> void number(T value) {
-        for (size_t i = 0; i < sizeof(T); ++i) bytes_.push_back(static_cast<std::byte>(static_cast<uint64_t>(value) >> (8 * i)));
+        for (size_t i = 0; i < sizeof(T); ++i)
+            bytes_.push_back(static_cast<std::byte>(static_cast<uint64_t>(value) >> (8 * i)));
     }
     void bytes(const void *data, size_t size) {
         const auto *from = static_cast<const std::byte *>(data);

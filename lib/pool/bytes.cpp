@@ -47,8 +47,9 @@ pkv_status flat_rows(const pkv_tensor &tensor, const Geometry &geometry, const S
         return fail(PKV_ERR_UNSUPPORTED, "%s: dtype %d does not convert to the group's %d", side.name, known.dtype,
                     geometry.dtype);
     if (!target && known.dtype == geometry.dtype && geometry.scales == PKV_SCALES_TOKEN_HEAD)
-        return fail(PKV_ERR_UNSUPPORTED, "%s: rows of the group's own dtype %d come without the scales that it keeps for each",
-                    side.name, known.dtype);
+        return fail(PKV_ERR_UNSUPPORTED,
+                    "%s: rows of the group's own dtype %d come without the scales that it keeps for each", side.name,
+                    known.dtype);
     if (known.reserved != 0) return fail(PKV_ERR_UNSUPPORTED, "%s: reserved is not 0", side.name);
     if (known.num_tokens < count)
         return fail(PKV_ERR_INVALID, "%s: %" PRIu64 " rows are needed, num_tokens is %" PRIu64, side.name, count,
@@ -64,8 +65,9 @@ pkv_status flat_rows(const pkv_tensor &tensor, const Geometry &geometry, const S
     uint64_t reach = 0;
     if (!reaches(rows.head_stride, geometry.heads, row_bytes, heads_reach) ||
         !reaches(rows.token_stride, count, heads_reach, reach) || reach > uint64_t{1} << 56)
-        return fail(PKV_ERR_INVALID, "%s: %" PRIu64 " tokens at stride %" PRIu64 ", heads at %" PRIu64 " pass 2^56 bytes",
-                    side.name, count, rows.token_stride, rows.head_stride);
+        return fail(PKV_ERR_INVALID,
+                    "%s: %" PRIu64 " tokens at stride %" PRIu64 ", heads at %" PRIu64 " pass 2^56 bytes", side.name,
+                    count, rows.token_stride, rows.head_stride);
     if (target && overlaps(rows, row_bytes, geometry.heads, count))
         return fail(PKV_ERR_INVALID,
                     "%s: rows of %" PRIu64 " bytes at token stride %" PRIu64 " and head stride %" PRIu64 " overlap",
@@ -106,7 +108,8 @@ pkv_status Pool::need_memory(uint32_t group) const {
 pkv_status Pool::need_host_memory(uint32_t group) const {
     PKV_TRY(need_memory(group));
     if (device_ != nullptr)
-        return fail(PKV_ERR_UNSUPPORTED, "group %u is in memory of device %d, and only host memory is handed over", group, device_->index());
+        return fail(PKV_ERR_UNSUPPORTED, "group %u is in memory of device %d, and only host memory is handed over",
+                    group, device_->index());
     return PKV_OK;
 }
 
@@ -116,7 +119,8 @@ pkv_status Pool::source_rows(uint32_t group, const pkv_tensor *k, const pkv_tens
     if (count == 0) return PKV_OK;
     if (k == nullptr) return fail(PKV_ERR_INVALID, "k is NULL");
     if ((v == nullptr) != (shape.v_row_bytes == 0))
-        return fail(PKV_ERR_INVALID, v == nullptr ? "v is NULL, but the group has V" : "v is given, but the group has no V");
+        return fail(PKV_ERR_INVALID,
+                    v == nullptr ? "v is NULL, but the group has V" : "v is given, but the group has no V");
     PKV_TRY(flat_rows(*k, shape, {"k", shape.k_row_bytes}, count, false, out.k));
     out.v.dtype = out.k.dtype;
     if (v != nullptr) PKV_TRY(flat_rows(*v, shape, {"v", shape.v_row_bytes}, count, false, out.v));
@@ -135,7 +139,8 @@ pkv_status Pool::target_rows(uint32_t group, const pkv_tensor *k, const pkv_tens
 tensor::Conversion Pool::conversion(uint32_t group, uint32_t layer, int32_t flat_dtype) const {
     const Geometry &shape = geometry(group);
     const uint64_t element = dtype_bytes(shape.dtype);
-    return {shape.dtype, flat_dtype, shape.k_row_bytes / element, shape.v_row_bytes / element, memory(group).scales(layer)};
+    return {shape.dtype, flat_dtype, shape.k_row_bytes / element, shape.v_row_bytes / element,
+            memory(group).scales(layer)};
 }
 
 namespace {
@@ -206,12 +211,13 @@ void Pool::zero_rows(uint32_t group, const CallerTensors &rows, uint64_t first, 
         const uint64_t row_bytes = flat_row_bytes(shape, side->dtype, stored);
         for (uint64_t token = first; token < end; ++token)
             for (uint32_t head = 0; head < shape.heads; ++head)
-                std::memset(side->rows.base + token * side->rows.token_stride + head * side->rows.head_stride, 0, row_bytes);
+                std::memset(side->rows.base + token * side->rows.token_stride + head * side->rows.head_stride, 0,
+                            row_bytes);
     }
 }
 
-pkv_status Pool::read_sequences(uint32_t group, uint32_t layer, std::span<const SequenceRows> sequences, uint64_t padded,
-                                const CallerTensors &rows, Turn &turn) const {
+pkv_status Pool::read_sequences(uint32_t group, uint32_t layer, std::span<const SequenceRows> sequences,
+                                uint64_t padded, const CallerTensors &rows, Turn &turn) const {
     if (device_ == nullptr) {
         for (const SequenceRows &at : sequences) {
             PKV_TRY(read_rows(group, layer, at.pages, at.first, at.count, rows_from(rows, at.row), turn));
@@ -227,7 +233,8 @@ pkv_status Pool::read_sequences(uint32_t group, uint32_t layer, std::span<const 
     for (const SequenceRows &at : sequences) {
         const uint64_t begin = at.first / page_tokens_;
         indptr.push_back(static_cast<int32_t>(pages.size()));
-        pages.insert(pages.end(), at.pages + begin, at.pages + (at.count == 0 ? begin : blocks_for(at.first + at.count, page_tokens_)));
+        pages.insert(pages.end(), at.pages + begin,
+                     at.pages + (at.count == 0 ? begin : blocks_for(at.first + at.count, page_tokens_)));
         if (pages.size() > INT32_MAX)
             return fail(PKV_ERR_LIMIT, "%zu blocks in one gather, more than 2^31-1", pages.size());
         first.push_back(at.first - begin * page_tokens_);
@@ -353,7 +360,8 @@ void Pool::move_row(uint32_t group, pkv_slot src, pkv_slot dst) const {
     for (uint32_t layer = 0; layer < bytes.num_layers(); ++layer) {
         for (const PagedRows *rows : {&bytes.layer(layer).k, &bytes.layer(layer).v})
             for (uint32_t head = 0; rows->row_bytes != 0 && head < rows->heads; ++head)
-                std::memcpy(rows->row(dst_page, dst_token, head), rows->row(src_page, src_token, head), rows->row_bytes);
+                std::memcpy(rows->row(dst_page, dst_token, head), rows->row(src_page, src_token, head),
+                            rows->row_bytes);
         for (const RowScales *scales : {&bytes.scales(layer).k, &bytes.scales(layer).v})
             if (scales->rows != nullptr)
                 std::memcpy(scales->row(dst_page, dst_token, 0), scales->row(src_page, src_token, 0),
@@ -361,9 +369,11 @@ void Pool::move_row(uint32_t group, pkv_slot src, pkv_slot dst) const {
     }
 }
 
-pkv_status Pool::move_rows(uint32_t group, std::span<const pkv_slot> src, std::span<const pkv_slot> dst, Turn &turn) const {
+pkv_status Pool::move_rows(uint32_t group, std::span<const pkv_slot> src, std::span<const pkv_slot> dst,
+                           Turn &turn) const {
     if (device_ != nullptr) return src.empty() ? PKV_OK : move_rows_on_device(group, src, dst, turn);
-    for (size_t i = 0; i < src.size(); ++i) move_row(group, src[i], dst[i]); // in order: nothing is overwritten that is still wanted
+    for (size_t i = 0; i < src.size(); ++i)
+        move_row(group, src[i], dst[i]); // in order: nothing is overwritten that is still wanted
     return PKV_OK;
 }
 
@@ -397,8 +407,8 @@ CallerTensors dense_rows(const Geometry &geometry, bool is_k, const std::byte *r
 } // namespace
 
 /// Copies a scale for each row of a range from the pages to a buffer, or the other way.
-void Pool::move_host_scales(uint32_t group, uint32_t layer, bool is_k, const pkv_page *list, uint64_t first, uint64_t count,
-                            std::byte *flat, bool to_pages) const {
+void Pool::move_host_scales(uint32_t group, uint32_t layer, bool is_k, const pkv_page *list, uint64_t first,
+                            uint64_t count, std::byte *flat, bool to_pages) const {
     const LayerScales &both = memory(group).scales(layer);
     const RowScales &scales = is_k ? both.k : both.v;
     const uint64_t bytes = scales.heads * sizeof(float);
@@ -409,8 +419,8 @@ void Pool::move_host_scales(uint32_t group, uint32_t layer, bool is_k, const pkv
     }
 }
 
-pkv_status Pool::take_out(uint32_t group, uint32_t layer, bool is_k, const pkv_page *list, uint64_t first, uint64_t count,
-                          std::byte *rows, std::byte *scales, Turn &turn) const {
+pkv_status Pool::take_out(uint32_t group, uint32_t layer, bool is_k, const pkv_page *list, uint64_t first,
+                          uint64_t count, std::byte *rows, std::byte *scales, Turn &turn) const {
     if (device_ != nullptr) return take_out_of_device(group, layer, is_k, list, first, count, rows, scales, turn);
     PKV_TRY(read_rows(group, layer, list, first, count, dense_rows(geometry(group), is_k, rows), turn));
     if (scales != nullptr) move_host_scales(group, layer, is_k, list, first, count, scales, false);
@@ -422,7 +432,8 @@ pkv_status Pool::put_in(uint32_t group, uint32_t layer, bool is_k, const pkv_pag
     if (device_ != nullptr) return put_into_device(group, layer, is_k, list, first, count, rows, scales, slots, turn);
     fill_slots(list, first, slots.first(count));
     PKV_TRY(write_rows(group, layer, slots.first(count), dense_rows(geometry(group), is_k, rows), turn));
-    if (scales != nullptr) move_host_scales(group, layer, is_k, list, first, count, const_cast<std::byte *>(scales), true);
+    if (scales != nullptr)
+        move_host_scales(group, layer, is_k, list, first, count, const_cast<std::byte *>(scales), true);
     return PKV_OK;
 }
 

@@ -40,7 +40,8 @@ pkv_status Pool::open_device(const pkv_pool_options &options) {
     PKV_TRY(Device::open(options.device, options.device_index, device_));
     transfer_blocks_ = options.transfer_blocks;
     if (device_ == nullptr) {
-        if (options.in_place != nullptr) return fail(PKV_ERR_INVALID, "in_place is given, but the pool is of host memory");
+        if (options.in_place != nullptr)
+            return fail(PKV_ERR_INVALID, "in_place is given, but the pool is of host memory");
         return PKV_OK;
     }
     if (options.huge_pages == PKV_HUGE_PAGES_REQUIRE)
@@ -91,7 +92,8 @@ pkv_status Pool::create_device_memory(Group &group) {
         PKV_TRY(turn.stream(stream));
         for (const DeviceMemory *part : {&group.rows, &group.row_scales})
             if (part->bytes() != 0)
-                PKV_TRY(device_->call("memory for pages", &pkv_device_table::fill, stream, part->data(), uint8_t{0}, part->bytes()));
+                PKV_TRY(device_->call("memory for pages", &pkv_device_table::fill, stream, part->data(), uint8_t{0},
+                                      part->bytes()));
         PKV_TRY(turn.end());
     }
     PKV_TRY(group.memory.create_on_device(
@@ -119,12 +121,13 @@ void Pool::poison_on_device(uint32_t group, pkv_page page) {
     const uint32_t pieces = page_major ? 1 : shape.num_layers;
     for (uint32_t i = 0; i < pieces && status == PKV_OK; ++i)
         status = device_->call("poison", &pkv_device_table::fill, poison_stream_,
-                               static_cast<void *>(at.memory.layer(i).k.row(static_cast<uint64_t>(page), 0, 0)), uint8_t{0xFF},
-                               page_major ? slice * shape.num_layers : slice);
+                               static_cast<void *>(at.memory.layer(i).k.row(static_cast<uint64_t>(page), 0, 0)),
+                               uint8_t{0xFF}, page_major ? slice * shape.num_layers : slice);
     if (const RowScales &scales = at.memory.scales(0).k; scales.rows != nullptr && status == PKV_OK)
-        status = device_->call("poison", &pkv_device_table::fill, poison_stream_,
-                               static_cast<void *>(at.row_scales.data() + static_cast<uint64_t>(page) * scales.page_stride),
-                               uint8_t{0xFF}, scales.page_stride);
+        status =
+            device_->call("poison", &pkv_device_table::fill, poison_stream_,
+                          static_cast<void *>(at.row_scales.data() + static_cast<uint64_t>(page) * scales.page_stride),
+                          uint8_t{0xFF}, scales.page_stride);
     if (status == PKV_OK) status = device_->order().mark(poison_stream_, point);
     if (status == PKV_OK) at.order.wrote(page, point);
 }

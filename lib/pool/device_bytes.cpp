@@ -12,7 +12,9 @@ namespace {
 constexpr uint64_t bounce_bytes = uint64_t{4} << 20;
 constexpr uint64_t least_scratch = uint64_t{1} << 20;
 
-pkv_device_flat flat_of(const CallerRows &side) { return {side.rows.base, side.rows.token_stride, side.rows.head_stride}; }
+pkv_device_flat flat_of(const CallerRows &side) {
+    return {side.rows.base, side.rows.token_stride, side.rows.head_stride};
+}
 
 /// launch(dtype, k, v): at once when both sides have one type.
 template <class Launch> pkv_status each_dtype(const CallerTensors &rows, Launch &&launch) {
@@ -56,7 +58,8 @@ pkv_status Pool::write_on_device(uint32_t group, uint32_t layer, const pkv_slot 
         write.struct_size = sizeof write;
         write.num_layers = 1;
         write.flat_dtype = dtype;
-        write.layers = dtype == geometry(group).dtype ? &groups_[group].bare_layers[layer] : &groups_[group].layers[layer];
+        write.layers =
+            dtype == geometry(group).dtype ? &groups_[group].bare_layers[layer] : &groups_[group].layers[layer];
         write.k = &k;
         write.v = &v;
         write.slots = slots;
@@ -124,15 +127,15 @@ pkv_status Pool::gather_by_device_list(uint32_t group, uint32_t layer, std::span
 
 // ---- copies --------------------------------------------------------------------------------------------------------
 
-pkv_status Pool::copy_on_device(uint32_t group, std::span<const pkv_page> src, std::span<const pkv_page> dst, uint32_t tokens,
-                                Turn &turn) const {
+pkv_status Pool::copy_on_device(uint32_t group, std::span<const pkv_page> src, std::span<const pkv_page> dst,
+                                uint32_t tokens, Turn &turn) const {
     const Group &at = groups_[group];
     const std::vector<uint32_t> all(src.size(), tokens);
     void *stream = nullptr;
     PKV_TRY(turn.stream(stream));
     return device_->call("a copy of pages", &pkv_device_table::copy_pages, stream, at.layers.data(),
-                         static_cast<uint32_t>(at.layers.size()), static_cast<uint64_t>(src.size()), src.data(), dst.data(),
-                         all.data(), uint32_t{0});
+                         static_cast<uint32_t>(at.layers.size()), static_cast<uint64_t>(src.size()), src.data(),
+                         dst.data(), all.data(), uint32_t{0});
 }
 
 pkv_status Pool::copy_pages_on_device(uint32_t group, std::span<const pkv_page> src, std::span<const pkv_page> dst,
@@ -273,7 +276,8 @@ pkv_status Pool::move_device_scales(uint32_t group, uint32_t layer, bool is_k, c
     void *stream = nullptr;
     PKV_TRY(turn.stream(stream));
     return device_->call("a copy of scales", &pkv_device_table::copy, stream,
-                         to_pages ? PKV_HOST_TO_DEVICE : PKV_DEVICE_TO_HOST, copies.data(), static_cast<uint64_t>(copies.size()));
+                         to_pages ? PKV_HOST_TO_DEVICE : PKV_DEVICE_TO_HOST, copies.data(),
+                         static_cast<uint64_t>(copies.size()));
 }
 
 namespace {
@@ -300,7 +304,8 @@ pkv_status Pool::take_out_of_device(uint32_t group, uint32_t layer, bool is_k, c
         side = {FlatRows{bounce_.data(), row_bytes, row_bytes / shape.heads}, shape.dtype};
         PKV_TRY(read_rows(group, layer, list, first + at, num, flat, turn));
         std::byte *const beside = bounce_.data() + num * row_bytes;
-        if (scales != nullptr) PKV_TRY(move_device_scales(group, layer, is_k, list, first + at, num, beside, false, turn));
+        if (scales != nullptr)
+            PKV_TRY(move_device_scales(group, layer, is_k, list, first + at, num, beside, false, turn));
         PKV_TRY(turn.finish());
         std::memcpy(rows + at * row_bytes, bounce_.data(), num * row_bytes);
         if (scales != nullptr) std::memcpy(scales + at * scale_bytes, beside, num * scale_bytes);
@@ -309,8 +314,8 @@ pkv_status Pool::take_out_of_device(uint32_t group, uint32_t layer, bool is_k, c
 }
 
 pkv_status Pool::put_into_device(uint32_t group, uint32_t layer, bool is_k, const pkv_page *list, uint64_t first,
-                                 uint64_t count, const std::byte *rows, const std::byte *scales, std::span<pkv_slot> slots,
-                                 Turn &turn) const {
+                                 uint64_t count, const std::byte *rows, const std::byte *scales,
+                                 std::span<pkv_slot> slots, Turn &turn) const {
     const Geometry &shape = geometry(group);
     const uint64_t row_bytes = shape.heads * (is_k ? shape.k_row_bytes : shape.v_row_bytes);
     const uint64_t scale_bytes = scales != nullptr ? shape.heads * sizeof(float) : 0;
@@ -325,7 +330,8 @@ pkv_status Pool::put_into_device(uint32_t group, uint32_t layer, bool is_k, cons
         if (scales != nullptr) std::memcpy(beside, scales + at * scale_bytes, num * scale_bytes);
         fill_slots(list, first + at, slots.first(num));
         PKV_TRY(write_rows(group, layer, slots.first(num), flat, turn));
-        if (scales != nullptr) PKV_TRY(move_device_scales(group, layer, is_k, list, first + at, num, beside, true, turn));
+        if (scales != nullptr)
+            PKV_TRY(move_device_scales(group, layer, is_k, list, first + at, num, beside, true, turn));
         return turn.finish();
     });
 }

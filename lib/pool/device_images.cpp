@@ -46,26 +46,30 @@ pkv_status Pool::copy_image(uint32_t group, pkv_page page, std::byte *image, boo
         copies.push_back({to_page ? in_page : in_image, to_page ? in_image : in_page, bytes});
     };
     for (uint32_t layer = 0; layer < at.memory.num_layers(); ++layer)
-        add(at.memory.layer(layer).k.row(static_cast<uint64_t>(page), 0, 0), at.image.slice(image, layer), at.image.slice_bytes());
+        add(at.memory.layer(layer).k.row(static_cast<uint64_t>(page), 0, 0), at.image.slice(image, layer),
+            at.image.slice_bytes());
     if (at.image.scale_bytes() != 0)
-        add(at.memory.scales(0).k.row(static_cast<uint64_t>(page), 0, 0), at.image.scales(image, 0), at.image.scale_bytes());
-    return device_->call("a copy of a page image", &pkv_device_table::copy, stream, to_page ? PKV_HOST_TO_DEVICE : PKV_DEVICE_TO_HOST,
-                         copies.data(), static_cast<uint64_t>(copies.size()));
+        add(at.memory.scales(0).k.row(static_cast<uint64_t>(page), 0, 0), at.image.scales(image, 0),
+            at.image.scale_bytes());
+    return device_->call("a copy of a page image", &pkv_device_table::copy, stream,
+                         to_page ? PKV_HOST_TO_DEVICE : PKV_DEVICE_TO_HOST, copies.data(),
+                         static_cast<uint64_t>(copies.size()));
 }
 
 /// The same by a kernel.
-pkv_status Pool::launch_image(uint32_t group, pkv_page page, std::byte *image, int32_t layout, uint32_t tokens, bool to_page,
-                              void *stream) const {
+pkv_status Pool::launch_image(uint32_t group, pkv_page page, std::byte *image, int32_t layout, uint32_t tokens,
+                              bool to_page, void *stream) const {
     const Group &at = groups_[group];
     const auto num_layers = static_cast<uint32_t>(at.layers.size());
     std::vector<pkv_device_slice> slices(num_layers);
     for (uint32_t layer = 0; layer < num_layers; ++layer)
         slices[layer] = {layer, page, layout, tokens, at.image.slice(image, layer), at.image.scales(image, layer)};
-    return device_->call("a page image", to_page ? &pkv_device_table::unpack : &pkv_device_table::pack, stream, at.layers.data(),
-                         num_layers, slices.data(), uint64_t{num_layers}, transfer_blocks_);
+    return device_->call("a page image", to_page ? &pkv_device_table::unpack : &pkv_device_table::pack, stream,
+                         at.layers.data(), num_layers, slices.data(), uint64_t{num_layers}, transfer_blocks_);
 }
 
-pkv_status Pool::pack_on_device(uint32_t group, pkv_page page, const ImageName &name, std::byte *image, const Fences &after) const {
+pkv_status Pool::pack_on_device(uint32_t group, pkv_page page, const ImageName &name, std::byte *image,
+                                const Fences &after) const {
     const Group &at = groups_[group];
     Turn turn;
     void *stream = nullptr;
@@ -73,14 +77,15 @@ pkv_status Pool::pack_on_device(uint32_t group, pkv_page page, const ImageName &
     PKV_TRY(turn.after(after));
     PKV_TRY(turn.stream(stream));
     PKV_TRY(at.by_copies ? copy_image(group, page, image, false, stream)
-                         : launch_image(group, page, image, at.image.layout(), std::min(name.rows, page_tokens_), false, stream));
+                         : launch_image(group, page, image, at.image.layout(), std::min(name.rows, page_tokens_), false,
+                                        stream));
     PKV_TRY(turn.end());
     at.image.finish(groups_[group].memory, page, name, image);
     return PKV_OK;
 }
 
-pkv_status Pool::unpack_slice_on_device(uint32_t group, pkv_page page, uint32_t layer, const std::byte *slice, const float *scales,
-                                        int32_t layout, const Fences &after) const {
+pkv_status Pool::unpack_slice_on_device(uint32_t group, pkv_page page, uint32_t layer, const std::byte *slice,
+                                        const float *scales, int32_t layout, const Fences &after) const {
     const Group &at = groups_[group];
     Turn turn;
     void *stream = nullptr;
@@ -134,7 +139,8 @@ void Pool::pin_arenas() {
         }
         char why[256];
         copy_last_error(why, sizeof why);
-        log_message(PKV_LOG_WARNING, "tier %u: %zu bytes are not pinned, and loads from there are slower: %s", i, arena.size(), why);
+        log_message(PKV_LOG_WARNING, "tier %u: %zu bytes are not pinned, and loads from there are slower: %s", i,
+                    arena.size(), why);
     }
 }
 
@@ -147,7 +153,8 @@ pkv_status DeviceImages::put(uint32_t group, pkv_page page, const std::byte *ima
     begun_ = true;
     PKV_TRY(turn_.after(after_));
     PKV_TRY(turn_.stream(stream));
-    if (at.by_copies && layout == at.image.layout()) return pool_.copy_image(group, page, writable(image), true, stream);
+    if (at.by_copies && layout == at.image.layout())
+        return pool_.copy_image(group, page, writable(image), true, stream);
     return pool_.launch_image(group, page, writable(image), layout, pool_.page_tokens(), true, stream);
 }
 

@@ -19,13 +19,13 @@ struct Group {
     Geometry geometry;
     PageMemory memory;
     ImageFormat image; // of pools with tiers
-    PageSet pages; // guarded by the pool's mutex, but for size()
+    PageSet pages;     // guarded by the pool's mutex, but for size()
 
     // Of device pools.
     PageOrder order; // guarded by the pool's mutex
     DeviceMemory rows, row_scales, fixed_scales;
     std::vector<pkv_device_layer> layers;
-    bool by_copies = false; // images: see Pool::choose_transfer()
+    bool by_copies = false;                    // images: see Pool::choose_transfer()
     std::vector<pkv_device_layer> bare_layers; // the same without scales: for rows that are moved as they are stored
 
     bool full() const { return geometry.attention == PKV_ATTENTION_FULL; }

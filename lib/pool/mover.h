@@ -19,7 +19,7 @@ using Unwanted = std::function<bool()>;
 
 class Mover {
   public:
-    Mover(); ///< starts the thread; throws std::system_error
+    Mover();  ///< starts the thread; throws std::system_error
     ~Mover(); ///< runs what waits, as unwanted
     Mover(const Mover &) = delete;
     Mover &operator=(const Mover &) = delete;

@@ -66,7 +66,8 @@ pkv_page PageSet::take_quarantined() {
 pkv_page PageSet::victim() const {
     for (uint32_t word = 0; word < 2; ++word)
         for (uint64_t filled = filled_[word]; filled != 0; filled &= filled - 1) {
-            const pkv_page page = oldest(PageList::passed + word * 64 + static_cast<uint32_t>(std::countr_zero(filled)));
+            const pkv_page page =
+                oldest(PageList::passed + word * 64 + static_cast<uint32_t>(std::countr_zero(filled)));
             if (page != borrowed_) return page;
             if (const pkv_page next = newer(page); next != PKV_NO_PAGE) return next;
         }
@@ -194,9 +195,7 @@ pkv_page PageSet::take_used() {
     return page;
 }
 
-void PageSet::end_store(pkv_page page) {
-    meta(page).images &= ~(PageImages::storing | PageImages::was_urgent);
-}
+void PageSet::end_store(pkv_page page) { meta(page).images &= ~(PageImages::storing | PageImages::was_urgent); }
 
 void PageSet::put_back(pkv_page page) {
     const bool urgent = (meta(page).images & PageImages::was_urgent) != 0;

@@ -53,13 +53,13 @@ struct alignas(32) PageMeta {
 
 /// What PageMeta::images says.
 struct PageImages {
-    static constexpr uint32_t tiers = 0xFF;      // a bit for each tier that has the image
-    static constexpr uint32_t urgent = 1 << 8;   // in the list of urgent stores
-    static constexpr uint32_t dirty = 1 << 9;    // in the list of dirty pages
-    static constexpr uint32_t storing = 1 << 10; // being stored
-    static constexpr uint32_t used = 1 << 11;    // in the list of pages whose tiers are to be told
+    static constexpr uint32_t tiers = 0xFF;         // a bit for each tier that has the image
+    static constexpr uint32_t urgent = 1 << 8;      // in the list of urgent stores
+    static constexpr uint32_t dirty = 1 << 9;       // in the list of dirty pages
+    static constexpr uint32_t storing = 1 << 10;    // being stored
+    static constexpr uint32_t used = 1 << 11;       // in the list of pages whose tiers are to be told
     static constexpr uint32_t was_urgent = 1 << 12; // being stored, and in the list of urgent stores before
-    static constexpr uint32_t one_hit = 1 << 16; // the upper half counts hits
+    static constexpr uint32_t one_hit = 1 << 16;    // the upper half counts hits
 };
 
 class PageSet {
@@ -104,11 +104,9 @@ class PageSet {
 
     pkv_status create_quarantine();
     void quarantine(pkv_page page); ///< instead of set_free()
-    pkv_page oldest_quarantined() const {
-        return quarantined_ == 0 ? PKV_NO_PAGE : quarantine_[first_quarantined_];
-    }
-    void release_quarantined();     ///< the oldest one is free
-    pkv_page take_quarantined();    ///< the oldest one, with count 1, or PKV_NO_PAGE
+    pkv_page oldest_quarantined() const { return quarantined_ == 0 ? PKV_NO_PAGE : quarantine_[first_quarantined_]; }
+    void release_quarantined();  ///< the oldest one is free
+    pkv_page take_quarantined(); ///< the oldest one, with count 1, or PKV_NO_PAGE
 
     /// Puts a page without a count at the new end of a list.
     void cache(pkv_page page, uint32_t list) { push_before(page, list, 0); }
@@ -146,8 +144,8 @@ class PageSet {
     void want_store(pkv_page page); ///< puts it among the urgent ones
     /// Takes the next page to store out of its list and marks it as being stored; PKV_NO_PAGE when none waits.
     pkv_page take_store(bool dirty_too);
-    void end_store(pkv_page page);     ///< its image may be wanted again
-    void put_back(pkv_page page);      ///< to the end of the list that take_store() took it from
+    void end_store(pkv_page page); ///< its image may be wanted again
+    void put_back(pkv_page page);  ///< to the end of the list that take_store() took it from
     bool storing(pkv_page page) const { return (meta(page).images & PageImages::storing) != 0; }
     /// Takes the next page out of the list of those whose tiers are to be told; PKV_NO_PAGE when there is none.
     pkv_page take_used();
@@ -190,7 +188,7 @@ class PageSet {
     VirtualArray<PageMeta> meta_;
     VirtualArray<pkv_page> free_stack_; // pages freed, the last one on top
     uint64_t num_free_stack_ = 0;
-    uint64_t fresh_ = 0; // pages from here on were never used; they come after the freed ones
+    uint64_t fresh_ = 0;                // pages from here on were never used; they come after the freed ones
     VirtualArray<pkv_page> quarantine_; // a ring
     uint64_t first_quarantined_ = 0;
     uint64_t quarantined_ = 0;

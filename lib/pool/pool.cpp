@@ -90,7 +90,8 @@ pkv_status Pool::create(const pkv_pool_options &options, std::span<const pkv_gro
         fresh->caller_memory_ = fresh->caller_memory_ || group.geometry.memory == PKV_MEMORY_CALLER;
         const Lock lock(fresh->mutex_); // nobody else has it yet; said for the checker
         if (fresh->poison_ && group.geometry.memory == PKV_MEMORY_POOL)
-            for (uint64_t page = 0; page < group.geometry.num_pages; ++page) fresh->poison(i, static_cast<pkv_page>(page));
+            for (uint64_t page = 0; page < group.geometry.num_pages; ++page)
+                fresh->poison(i, static_cast<pkv_page>(page));
     }
     if (fresh->poison_stream_ != nullptr)
         PKV_TRY(fresh->device_->call("poison", &pkv_device_table::wait_stream, fresh->poison_stream_));
@@ -111,7 +112,8 @@ pkv_status Pool::create(const pkv_pool_options &options, std::span<const pkv_gro
     PKV_TRY(random_seed(seed));
     fresh->keys_.set_seed(seed, (options.debug & PKV_DEBUG_EQUAL_KEYS) != 0);
     if (!tiers.empty()) PKV_TRY(fresh->create_tiers(options, std::move(tiers)));
-    log_message(PKV_LOG_INFO, "pool of %u groups, %" PRIu64 " pages of %u tokens, memory kind %d, %s kernels, %u copy threads",
+    log_message(PKV_LOG_INFO,
+                "pool of %u groups, %" PRIu64 " pages of %u tokens, memory kind %d, %s kernels, %u copy threads",
                 fresh->num_groups_, num_pages, fresh->page_tokens_, fresh->groups_[0].memory.kind(),
                 fresh->device_ != nullptr ? fresh->device_->facts().name : tensor::kernel_name(), options.copy_threads);
     pool = std::move(fresh);
@@ -133,7 +135,8 @@ pkv_status Pool::quiesce(uint64_t timeout_ns) const {
         const uint64_t calls = byte_calls_.load(std::memory_order_acquire) & ~closed_bit;
         if (calls == 0) return PKV_OK;
         if (monotonic_ns() - start >= timeout_ns)
-            return fail(PKV_ERR_TIMEOUT, "%" PRIu64 " calls are at work on page bytes after %" PRIu64 " ns", calls, timeout_ns);
+            return fail(PKV_ERR_TIMEOUT, "%" PRIu64 " calls are at work on page bytes after %" PRIu64 " ns", calls,
+                        timeout_ns);
         std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
 }
@@ -184,7 +187,8 @@ pkv_status Pool::no_pages(uint32_t group, uint64_t wanted) {
     return fail(PKV_ERR_NO_PAGES,
                 "%" PRIu64 " pages wanted in group %u: of %" PRIu64 ", %" PRIu64 " are free and %" PRIu64
                 " cached, %" PRIu64 " of these pinned",
-                wanted, group, set.size(), set.free_count() + set.quarantined_count(), set.cached_count(), set.pinned_count());
+                wanted, group, set.size(), set.free_count() + set.quarantined_count(), set.cached_count(),
+                set.pinned_count());
 }
 
 /// A page for the caller; whoever calls made sure that there is room.

@@ -92,8 +92,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
     // ---- prefixes
     /// Both find blocks: their number.
-    pkv_status lookup(const prefix::Prompt &prompt, uint64_t max_blocks, pkv_page *pages, uint64_t capacity, uint64_t &blocks)
-        PKV_EXCLUDES(mutex_);
+    pkv_status lookup(const prefix::Prompt &prompt, uint64_t max_blocks, pkv_page *pages, uint64_t capacity,
+                      uint64_t &blocks) PKV_EXCLUDES(mutex_);
     uint64_t probe(const prefix::Prompt &prompt, uint64_t max_blocks) PKV_EXCLUDES(mutex_);
     pkv_status publish(uint32_t group, const prefix::Prompt &prompt, uint64_t first_block,
                        std::span<const pkv_page> pages, pkv_page *owner) PKV_EXCLUDES(mutex_);
@@ -158,8 +158,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     void forget_resident(const AbsentBlock &block) const;
     /// Loads images into pages that the caller holds.
     void load_pages(std::span<PageLoad> loads, uint64_t deadline_ns, const std::function<bool()> &cancelled = {});
-    void store_pages(std::span<PageStore> stores, uint64_t deadline_ns,
-                     const std::function<bool()> &cancelled = {});
+    void store_pages(std::span<PageStore> stores, uint64_t deadline_ns, const std::function<bool()> &cancelled = {});
     uint32_t writable_tiers() const; ///< bit mask
     /// If the sequence's next block, after its frontier, has pages by now: takes a count of each page that `needed` asks for
     /// (a bit mask of groups), and moves the frontier.
@@ -178,8 +177,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
         return PKV_OK;
     }
     /// Puts a slice of an image, in memory that the device reads, into a page of it, and waits.
-    pkv_status unpack_slice_on_device(uint32_t group, pkv_page page, uint32_t layer, const std::byte *slice, const float *scales,
-                                      int32_t layout, const Fences &after) const;
+    pkv_status unpack_slice_on_device(uint32_t group, pkv_page page, uint32_t layer, const std::byte *slice,
+                                      const float *scales, int32_t layout, const Fences &after) const;
     Staging::Supply staging_supply() const; ///< of memory that the pool's device reads; none for a host pool
     // ---- order of work, on a device
     /// Makes what a call has handed out ready for the stream of in-place kernels, or for everybody.
@@ -244,7 +243,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
                               const CallerTensors &rows, Turn &turn) const;
     bool has_memory() const { return has_memory_; } ///< in every group
     /// Moves the rows of tokens, all layers, with their scales, from src[i] to dst[i], which never lies behind it.
-    pkv_status move_rows(uint32_t group, std::span<const pkv_slot> src, std::span<const pkv_slot> dst, Turn &turn) const;
+    pkv_status move_rows(uint32_t group, std::span<const pkv_slot> src, std::span<const pkv_slot> dst,
+                         Turn &turn) const;
     /// Copies the first `tokens` tokens of all layers of one page; with all of them, its aux bytes too.
     pkv_status copy_page_bytes(uint32_t group, pkv_page src, pkv_page dst, uint32_t tokens, Turn &turn) const;
     /// Rows of K or V in the group's own type, dense, and their scales (nullptr without), of tokens of a block table, to and from
@@ -296,14 +296,14 @@ class Pool : public std::enable_shared_from_this<Pool> {
     pkv_status open_device(const pkv_pool_options &options);
     pkv_status create_device_memory(Group &group);
     pkv_status place_device_scales(Group &group);
-    pkv_status write_slots_on_device(uint32_t group, uint32_t layer, std::span<const pkv_slot> slots, const CallerTensors &rows,
-                                     Turn &turn) PKV_EXCLUDES(mutex_);
+    pkv_status write_slots_on_device(uint32_t group, uint32_t layer, std::span<const pkv_slot> slots,
+                                     const CallerTensors &rows, Turn &turn) PKV_EXCLUDES(mutex_);
     pkv_status gather_by_device_list(uint32_t group, uint32_t layer, std::span<const pkv_page> list, uint64_t first,
                                      uint64_t count, const CallerTensors &rows, Turn &turn) const;
     pkv_status copy_pages_on_device(uint32_t group, std::span<const pkv_page> src, std::span<const pkv_page> dst,
                                     const Fences &waits, Turn &turn) PKV_EXCLUDES(mutex_);
-    pkv_status copy_on_device(uint32_t group, std::span<const pkv_page> src, std::span<const pkv_page> dst, uint32_t tokens,
-                              Turn &turn) const;
+    pkv_status copy_on_device(uint32_t group, std::span<const pkv_page> src, std::span<const pkv_page> dst,
+                              uint32_t tokens, Turn &turn) const;
     /// Whether a list of ids is read by the host, now, or by kernels, when they run.
     pkv_status is_on_host(const void *list, const Turn &turn, bool &on_host) const;
     void fill_slots(const pkv_page *list, uint64_t first, std::span<pkv_slot> slots) const;
@@ -311,24 +311,26 @@ class Pool : public std::enable_shared_from_this<Pool> {
                                const CallerTensors &rows, Turn &turn) const;
     pkv_status read_on_device(uint32_t group, uint32_t layer, pkv_device_gather gather, const CallerTensors &rows,
                               Turn &turn) const;
-    pkv_status pack_on_device(uint32_t group, pkv_page page, const ImageName &name, std::byte *image, const Fences &after) const;
+    pkv_status pack_on_device(uint32_t group, pkv_page page, const ImageName &name, std::byte *image,
+                              const Fences &after) const;
     pkv_status copy_image(uint32_t group, pkv_page page, std::byte *image, bool to_page, void *stream) const;
-    pkv_status launch_image(uint32_t group, pkv_page page, std::byte *image, int32_t layout, uint32_t tokens, bool to_page,
-                            void *stream) const;
+    pkv_status launch_image(uint32_t group, pkv_page page, std::byte *image, int32_t layout, uint32_t tokens,
+                            bool to_page, void *stream) const;
     pkv_status choose_transfer(uint32_t group);
     void pin_arenas();
     Fences before_reading(uint32_t group, pkv_page page) PKV_EXCLUDES(mutex_);
     pkv_status move_rows_on_device(uint32_t group, std::span<const pkv_slot> src, std::span<const pkv_slot> dst,
                                    Turn &turn) const;
     pkv_status check_rows_on_device(const CallerTensors &rows) const;
-    void move_host_scales(uint32_t group, uint32_t layer, bool is_k, const pkv_page *list, uint64_t first, uint64_t count,
-                          std::byte *flat, bool to_pages) const;
+    void move_host_scales(uint32_t group, uint32_t layer, bool is_k, const pkv_page *list, uint64_t first,
+                          uint64_t count, std::byte *flat, bool to_pages) const;
     pkv_status move_device_scales(uint32_t group, uint32_t layer, bool is_k, const pkv_page *list, uint64_t first,
                                   uint64_t count, std::byte *pinned, bool to_pages, Turn &turn) const;
     pkv_status take_out_of_device(uint32_t group, uint32_t layer, bool is_k, const pkv_page *list, uint64_t first,
                                   uint64_t count, std::byte *rows, std::byte *scales, Turn &turn) const;
-    pkv_status put_into_device(uint32_t group, uint32_t layer, bool is_k, const pkv_page *list, uint64_t first, uint64_t count,
-                               const std::byte *rows, const std::byte *scales, std::span<pkv_slot> slots, Turn &turn) const;
+    pkv_status put_into_device(uint32_t group, uint32_t layer, bool is_k, const pkv_page *list, uint64_t first,
+                               uint64_t count, const std::byte *rows, const std::byte *scales,
+                               std::span<pkv_slot> slots, Turn &turn) const;
     pkv_status take_bounce(uint64_t token_bytes) const;
     /// Memory of the device for a call, and the work of the one before.
     struct Scratch {
@@ -348,7 +350,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     void release_one(uint32_t group, pkv_page page, const Fences &work = {}) PKV_REQUIRES(mutex_);
     void prefetch_pages(const BlockLists &lists, uint64_t first, uint64_t end) const;
     void prefetch_release(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
-    void release_list(uint32_t group, std::span<const pkv_page> list, uint64_t first, const Fences &work) PKV_REQUIRES(mutex_);
+    void release_list(uint32_t group, std::span<const pkv_page> list, uint64_t first, const Fences &work)
+        PKV_REQUIRES(mutex_);
     void cache_page(uint32_t group, pkv_page page) PKV_REQUIRES(mutex_);
     void trim_cached(uint32_t group) PKV_REQUIRES(mutex_);
     void trim_all() PKV_REQUIRES(mutex_) {
@@ -405,8 +408,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     void walk(const prefix::Prompt &prompt, Candidates &found) PKV_REQUIRES(mutex_);
     /// The walk, cut to the longest length that all groups cover; returns its blocks.
     uint64_t match(const prefix::Prompt &prompt, Candidates &found) PKV_REQUIRES(mutex_);
-    uint64_t lookup(const prefix::Prompt &prompt, uint64_t max_blocks, pkv_page *pages, uint64_t capacity, Fences &waits)
-        PKV_EXCLUDES(mutex_);
+    uint64_t lookup(const prefix::Prompt &prompt, uint64_t max_blocks, pkv_page *pages, uint64_t capacity,
+                    Fences &waits) PKV_EXCLUDES(mutex_);
     uint64_t covered_blocks(std::span<const prefix::NodeId> nodes, std::span<const AbsentBlock> absent = {})
         PKV_REQUIRES(mutex_);
     pkv_status check_admission(std::span<const prefix::NodeId> nodes, uint64_t matched, const GroupCounts &wanted,
@@ -416,7 +419,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     prefix::NodeId find_or_make_root(const prefix::Digest &digest) PKV_REQUIRES(mutex_);
     prefix::NodeId publish_node(prefix::NodeId parent, const prefix::BlockName &name, prefix::Extras &extras,
                                 uint64_t block, const GroupPages &list) PKV_REQUIRES(mutex_);
-    void publish_page(prefix::NodeId node, uint32_t group, pkv_page &page, bool share, Fences &waits) PKV_REQUIRES(mutex_);
+    void publish_page(prefix::NodeId node, uint32_t group, pkv_page &page, bool share, Fences &waits)
+        PKV_REQUIRES(mutex_);
     pkv_status check_publish(uint32_t group, const prefix::Prompt &prompt, uint64_t first_block,
                              std::span<const pkv_page> pages, BlocksToPublish &blocks, prefix::NodeId &parent)
         PKV_REQUIRES(mutex_);
@@ -452,8 +456,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     bool has_in_place_ = false; // in_place_ is a stream of the caller's
     void *in_place_ = nullptr;
     void *poison_stream_ = nullptr;
-    mutable std::mutex bounce_mutex_; // taken alone; bounce_ is in use while it is held
-    mutable PinnedMemory bounce_;     // what take_out() and put_in() pass through
+    mutable std::mutex bounce_mutex_;  // taken alone; bounce_ is in use while it is held
+    mutable PinnedMemory bounce_;      // what take_out() and put_in() pass through
     mutable std::mutex scratch_mutex_; // taken alone
     mutable std::vector<Scratch> scratch_;
     uint32_t transfer_blocks_ = 0;
@@ -486,8 +490,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
         uint64_t clear_generation;
     };
     std::vector<OpenStore> open_stores_ PKV_GUARDED_BY(mutex_); // of the cleaner
-    uint32_t borrow_waiters_ PKV_GUARDED_BY(mutex_) = 0; // in wait_for_borrowed()
-    Fences handed_out_ PKV_GUARDED_BY(mutex_);      // what pages that were handed out come after
+    uint32_t borrow_waiters_ PKV_GUARDED_BY(mutex_) = 0;        // in wait_for_borrowed()
+    Fences handed_out_ PKV_GUARDED_BY(mutex_);                  // what pages that were handed out come after
     bool condemned_ PKV_GUARDED_BY(mutex_) = false; // the page that the cleaner reads is free once it has been read
 
     // Tiers. Fixed after create().

@@ -188,8 +188,7 @@ pkv_status Pool::flush(uint64_t timeout_ns) { return cleaner_ != nullptr ? clean
 // ---- pages that a caller holds -------------------------------------------------------------------------------------
 
 /// Stores pages that the caller holds; several at once, as far as there is staging memory.
-void Pool::store_pages(std::span<PageStore> stores, uint64_t deadline_ns,
-                       const std::function<bool()> &cancelled) {
+void Pool::store_pages(std::span<PageStore> stores, uint64_t deadline_ns, const std::function<bool()> &cancelled) {
     // A pinned image that arrives when nobody waits for it any more is nobody's: it goes again.
     enum : int { under_way, ended, abandoned };
     struct Open {
@@ -247,7 +246,8 @@ void Pool::store_pages(std::span<PageStore> stores, uint64_t deadline_ns,
             return slot != nullptr;
         });
         if (store.status != PKV_OK) continue;
-        store.status = pack(store.group, store.page, {store.key, store.block, store.tokens, store.rows}, slot.get(), after);
+        store.status =
+            pack(store.group, store.page, {store.key, store.block, store.tokens, store.rows}, slot.get(), after);
         if (store.status != PKV_OK) continue;
         Open one{i, {}, nullptr};
         std::function<void(Request &)> on_end;

@@ -29,8 +29,8 @@ bool holds(const std::vector<std::shared_ptr<Part>> &parts, const std::shared_pt
 
 Blocks::Blocks(std::shared_ptr<Pool> pool, Loader &loader, KnownImages &images, const pkv_prefetch_options &options)
     : pool_(std::move(pool)), loader_(loader), images_(images), policy_(options.policy),
-      off_((options.flags & PKV_PREFETCH_OFF) != 0), sink_tokens_(options.sink_tokens), recent_tokens_(options.recent_tokens),
-      max_lookahead_(options.max_lookahead) {
+      off_((options.flags & PKV_PREFETCH_OFF) != 0), sink_tokens_(options.sink_tokens),
+      recent_tokens_(options.recent_tokens), max_lookahead_(options.max_lookahead) {
     for (uint32_t group = 0; group < pool_->num_groups(); ++group)
         max_pages_[group] = options.max_block_pages != 0 ? options.max_block_pages
                                                          : std::max<uint64_t>(pool_->geometry(group).num_pages / 8, 1);
@@ -190,7 +190,8 @@ pkv_status Blocks::submit(const std::shared_ptr<Table> &table, uint64_t position
     submitted = 0;
     PKV_TRY(table->check_admitted());
     if (position > table->reserved())
-        return fail(PKV_ERR_INVALID, "position %" PRIu64 ": the table has room for %" PRIu64 " tokens", position, table->reserved());
+        return fail(PKV_ERR_INVALID, "position %" PRIu64 ": the table has room for %" PRIu64 " tokens", position,
+                    table->reserved());
     if (off_) return PKV_OK;
     {
         const Lock lock(loader_.mutex);
@@ -205,7 +206,8 @@ pkv_status Blocks::submit(const std::shared_ptr<Table> &table, uint64_t position
         predictor.lookahead = lookahead();
         std::vector<uint64_t> blocks;
         const bool hinted = policy_ == PKV_PREDICT_HINTED;
-        predict(predictor, table->reserved(), position, hinted ? std::span<const float>(client.scores) : std::span<const float>(), blocks);
+        predict(predictor, table->reserved(), position,
+                hinted ? std::span<const float>(client.scores) : std::span<const float>(), blocks);
         std::vector<Lack> lacks;
         for (const uint64_t block : blocks)
             if (const auto at = table->absent().find(block); at != table->absent().end())
@@ -239,9 +241,10 @@ pkv_status Blocks::submit(const std::shared_ptr<Table> &table, uint64_t position
 std::shared_ptr<Part> Blocks::next(bool urgent) {
     if (urgent) {
         while (!urgent_.empty() && urgent_.front()->state != PartState::idle) urgent_.pop_front();
-        const auto first = std::find_if(urgent_.begin(), urgent_.end(), [this](const auto &part) PKV_REQUIRES(loader_.mutex) {
-            return part->state == PartState::idle && loader_.may_begin(*part);
-        });
+        const auto first =
+            std::find_if(urgent_.begin(), urgent_.end(), [this](const auto &part) PKV_REQUIRES(loader_.mutex) {
+                return part->state == PartState::idle && loader_.may_begin(*part);
+            });
         return first == urgent_.end() ? nullptr : *first;
     }
     // Each client in turn: the one whose turn it was passes it on once its part was begun.
@@ -312,7 +315,8 @@ void Blocks::take_ready(Table &table, uint64_t first, uint64_t end) {
                 std::vector<Lack> lacks;
                 list_lacks(table, at->first, at->second, lacks);
                 const bool ready = std::all_of(lacks.begin(), lacks.end(), [&](const Lack &lack) {
-                    return lack.image->whole != nullptr && lack.image->whole->state == PartState::ready && can_take(table, lack);
+                    return lack.image->whole != nullptr && lack.image->whole->state == PartState::ready &&
+                           can_take(table, lack);
                 });
                 if (!ready) continue;
                 Table::LoadedBlock block{at->first, {}, {}};
@@ -328,7 +332,8 @@ void Blocks::take_ready(Table &table, uint64_t first, uint64_t end) {
 }
 
 /// Sorts a range's absent blocks by what has become of them, and begins to load those that nobody loads.
-pkv_status Blocks::want_now(const Table &table, uint64_t first, uint64_t end, Parts &parts, pkv_require_result &result) {
+pkv_status Blocks::want_now(const Table &table, uint64_t first, uint64_t end, Parts &parts,
+                            pkv_require_result &result) {
     const Lock lock(loader_.mutex);
     pkv_require_result found = PKV_REQUIRE_RESULT_INIT;
     for (auto at = table.absent().lower_bound(first); at != table.absent().end() && at->first < end; ++at) {
@@ -371,7 +376,8 @@ pkv_status Blocks::want_now(const Table &table, uint64_t first, uint64_t end, Pa
 pkv_status Blocks::require(const std::shared_ptr<Table> &table, uint64_t first, uint64_t count, uint64_t timeout_ns,
                            pkv_require_result &result) {
     PKV_TRY(table->check_admitted());
-    if (first > table->num_blocks()) return fail(PKV_ERR_INVALID, "block %" PRIu64 " of %" PRIu64, first, table->num_blocks());
+    if (first > table->num_blocks())
+        return fail(PKV_ERR_INVALID, "block %" PRIu64 " of %" PRIu64, first, table->num_blocks());
     const uint64_t end = first + std::min(count, table->num_blocks() - first);
     const uint64_t deadline = deadline_after(timeout_ns);
     table->adopt_published(end);
@@ -391,7 +397,8 @@ pkv_status Blocks::require(const std::shared_ptr<Table> &table, uint64_t first, 
             std::vector<Lack> needed;
             for (auto at = table->absent().lower_bound(first); at != table->absent().end() && at->first < end; ++at)
                 list_lacks(*table, at->first, at->second, needed);
-            if (const auto own = clients_.find(table.get()); own != clients_.end()) drop_unneeded(own->second, needed, false);
+            if (const auto own = clients_.find(table.get()); own != clients_.end())
+                drop_unneeded(own->second, needed, false);
         }
         settle();
         status = want_now(*table, first, end, parts, result);

@@ -25,7 +25,8 @@ class Blocks : public PartSource {
     pkv_status require(const std::shared_ptr<Table> &table, uint64_t first, uint64_t count, uint64_t timeout_ns,
                        pkv_require_result &result);
     /// The operation ends with the loads.
-    pkv_status prompt(const prefix::Prompt &prompt, const std::shared_ptr<Op> &op, uint64_t timeout_ns, pkv_match &match);
+    pkv_status prompt(const prefix::Prompt &prompt, const std::shared_ptr<Op> &op, uint64_t timeout_ns,
+                      pkv_match &match);
 
     /// Drops what is loaded for tables, and ends prompts.
     void cancel() PKV_EXCLUDES(loader_.mutex);
@@ -43,7 +44,7 @@ class Blocks : public PartSource {
     struct Client {
         std::weak_ptr<Table> table;
         std::vector<float> scores;
-        Parts parts;               ///< wanted for it
+        Parts parts;                               ///< wanted for it
         std::deque<std::shared_ptr<Part>> waiting; ///< of them, to be begun
     };
     /// A table of the session's own, which goes when the loads have ended and its blocks are published.
@@ -52,8 +53,8 @@ class Blocks : public PartSource {
         std::shared_ptr<Op> op;
         uint64_t deadline_ns = 0;
         Parts parts;
-        size_t next = 0;             ///< parts before this one have ended
-        bool claimed = false;        ///< a thread is ending it
+        size_t next = 0;            ///< parts before this one have ended
+        bool claimed = false;       ///< a thread is ending it
         pkv_status status = PKV_OK; ///< another one: it ends without waiting
     };
     /// An image that a table lacks.
@@ -102,11 +103,12 @@ class Blocks : public PartSource {
     std::deque<std::shared_ptr<Part>> urgent_ PKV_GUARDED_BY(loader_.mutex);
     std::deque<std::shared_ptr<Prompt>> prompts_ PKV_GUARDED_BY(loader_.mutex);
     std::array<uint64_t, PKV_MAX_GROUPS> pages_ PKV_GUARDED_BY(loader_.mutex){}; // that parts hold
-    std::vector<std::pair<uint32_t, pkv_page>> pages_back_ PKV_GUARDED_BY(loader_.mutex); // to be released once nobody writes
+    std::vector<std::pair<uint32_t, pkv_page>>
+        pages_back_ PKV_GUARDED_BY(loader_.mutex);      // to be released once nobody writes
     double block_ns_ PKV_GUARDED_BY(loader_.mutex) = 0; // between two blocks that are required, smoothed
     double load_ns_ PKV_GUARDED_BY(loader_.mutex) = 0;
     uint64_t marks_ PKV_GUARDED_BY(loader_.mutex) = 0; // for StoredImage::needed
-    uint64_t required_at_ns_ = 0; // the caller's thread alone
+    uint64_t required_at_ns_ = 0;                      // the caller's thread alone
 };
 
 } // namespace pkv

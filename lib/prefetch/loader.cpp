@@ -36,7 +36,8 @@ uint32_t Loader::trace_process() {
             trace_process_ = trace::new_process("prefetch session " + std::to_string(sessions.fetch_add(1) + 1));
             trace::name_lane(trace_process_, 0, "compute");
             for (uint32_t tier = 0; tier < pool_->tiers()->size(); ++tier)
-                trace::name_lane(trace_process_, tier + 1, std::string("loads from ") + (*pool_->tiers())[tier].tier->name());
+                trace::name_lane(trace_process_, tier + 1,
+                                 std::string("loads from ") + (*pool_->tiers())[tier].tier->name());
         });
     return trace_process_;
 }
@@ -269,8 +270,9 @@ bool Loader::ask(Task &task, int8_t tier) {
         if (!head) offset = format.slice_offset(part->layer);
         part->asked_bytes = (head ? format.header_bytes() : 0) + (part->asked_slice ? format.slice_stride() : 0);
     }
-    task.request = pool_->tiers()->begin_load(static_cast<uint32_t>(tier), part->image->key, offset, part->asked_bytes, part->memory,
-                                              task.urgent, task.deadline_ns, [part, inbox = inbox_](Request &request) {
+    task.request = pool_->tiers()->begin_load(static_cast<uint32_t>(tier), part->image->key, offset, part->asked_bytes,
+                                              part->memory, task.urgent, task.deadline_ns,
+                                              [part, inbox = inbox_](Request &request) {
                                                   part->answer = request.status(0);
                                                   part->answered_bytes = request.value(0);
                                                   inbox->arrive(part);
@@ -282,11 +284,12 @@ void Loader::take_answer(Task &task) {
     Part &part = *task.part;
     pkv_status status = part.answer;
     if (status == PKV_OK && part.answered_bytes != part.asked_bytes) status = PKV_ERR_IO; // came short
-    const bool good =
-        status == PKV_OK && put_in_place(task, part.memory.get(), part.memory, part.asked_head, part.asked_slice, part.asked_bytes);
+    const bool good = status == PKV_OK && put_in_place(task, part.memory.get(), part.memory, part.asked_head,
+                                                       part.asked_slice, part.asked_bytes);
     if (status == PKV_OK && !good && !part.asked_head && is_stale(task) && ask(task, task.tier)) return;
     task.no_image = status == PKV_OK && !good;
-    status = pool_->tiers()->note_load(static_cast<uint32_t>(task.tier), part.image->key, status, good, part.asked_bytes);
+    status =
+        pool_->tiers()->note_load(static_cast<uint32_t>(task.tier), part.image->key, status, good, part.asked_bytes);
     if (status == PKV_OK) {
         task.loaded += part.asked_bytes;
         if (part.asked_slice) {
@@ -337,7 +340,8 @@ pkv_status Loader::load_in_place(Task &task, int8_t tier) {
                 const bool head = task.needs_head();
                 size = format.slice_stride() + (head ? format.header_bytes() : 0);
                 good = (!head || put_in_place(task, bytes, nullptr, true, false, format.header_bytes())) &&
-                       put_in_place(task, bytes + format.slice_offset(task.part->layer), nullptr, false, true, format.slice_stride());
+                       put_in_place(task, bytes + format.slice_offset(task.part->layer), nullptr, false, true,
+                                    format.slice_stride());
             } while (!good && is_stale(task));
             if (task.stuck) return PKV_OK;
         }
@@ -374,8 +378,8 @@ bool Loader::put_in_place(Task &task, const std::byte *bytes, const std::shared_
             if (with_head) good = read_head(task, bytes, name, &why);
             if (good && with_slice) {
                 const ImageHead &head = task.head_to_use();
-                good = format.unpack_layer(bytes + (with_head ? format.header_bytes() : 0), head, part.layer, memory, part.to_layer,
-                                           part.page);
+                good = format.unpack_layer(bytes + (with_head ? format.header_bytes() : 0), head, part.layer, memory,
+                                           part.to_layer, part.page);
                 if (!good) why = "checksum of a slice";
             }
         }
@@ -410,8 +414,8 @@ bool Loader::put_on_device(Task &task, const std::byte *bytes, const std::shared
 
 /// The device reads slice and scales where they lie: in a slot, where the scales take the place that the header has or would
 /// have, or in a tier's memory, if that is pinned. Else a slot is taken for them, and what is checked is the copy.
-bool Loader::put_slice_on_device(Task &task, const std::byte *bytes, const std::shared_ptr<std::byte> &slot, bool with_head,
-                                 const char **why) {
+bool Loader::put_slice_on_device(Task &task, const std::byte *bytes, const std::shared_ptr<std::byte> &slot,
+                                 bool with_head, const char **why) {
     const Part &part = *task.part;
     const uint32_t group = part.image->group;
     const ImageFormat &format = pool_->group(group).image;
@@ -445,8 +449,8 @@ bool Loader::put_slice_on_device(Task &task, const std::byte *bytes, const std::
         std::memcpy(room, known_scales, scale_bytes);
         scales = room;
     }
-    task.device = pool_->unpack_slice_on_device(group, part.page, part.to_layer, slice, static_cast<const float *>(scales),
-                                                head.layout, part.after);
+    task.device = pool_->unpack_slice_on_device(group, part.page, part.to_layer, slice,
+                                                static_cast<const float *>(scales), head.layout, part.after);
     return true;
 }
 

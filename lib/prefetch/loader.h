@@ -105,11 +105,11 @@ class Loader {
     pkv_status load_in_place(Task &task, int8_t tier);
     /// Verifies bytes that begin at the image's header or at the slice, and writes them to the part's target. `slot`: whose they
     /// are; nullptr for those in a tier's memory.
-    bool put_in_place(Task &task, const std::byte *bytes, const std::shared_ptr<std::byte> &slot, bool with_head, bool with_slice,
-                      uint64_t size);
+    bool put_in_place(Task &task, const std::byte *bytes, const std::shared_ptr<std::byte> &slot, bool with_head,
+                      bool with_slice, uint64_t size);
     bool read_head(Task &task, const std::byte *bytes, const ImageName &name, const char **why) const;
-    bool put_on_device(Task &task, const std::byte *bytes, const std::shared_ptr<std::byte> &slot, bool with_head, bool with_slice,
-                       uint64_t size, const char **why);
+    bool put_on_device(Task &task, const std::byte *bytes, const std::shared_ptr<std::byte> &slot, bool with_head,
+                       bool with_slice, uint64_t size, const char **why);
     bool put_slice_on_device(Task &task, const std::byte *bytes, const std::shared_ptr<std::byte> &slot, bool with_head,
                              const char **why);
     void finish(Task &task) PKV_EXCLUDES(mutex);
@@ -130,13 +130,14 @@ class Loader {
     bool stop_ PKV_GUARDED_BY(mutex) = false;
     IoClock clock_ PKV_GUARDED_BY(mutex);
     pkv_prefetch_stats counters_ PKV_GUARDED_BY(mutex) = PKV_PREFETCH_STATS_INIT;
-    uint64_t whole_in_flight_ PKV_GUARDED_BY(mutex) = 0; // images that nobody waits for
+    uint64_t whole_in_flight_ PKV_GUARDED_BY(mutex) = 0;            // images that nobody waits for
     std::deque<std::shared_ptr<Part>> again_ PKV_GUARDED_BY(mutex); // begun, and stuck for want of staging memory
-    std::deque<std::shared_ptr<Part>> order_ PKV_GUARDED_BY(mutex); // loads under way, in the order in which they were begun
+    std::deque<std::shared_ptr<Part>>
+        order_ PKV_GUARDED_BY(mutex); // loads under way, in the order in which they were begun
     std::vector<std::shared_ptr<Request>> to_cancel_ PKV_GUARDED_BY(mutex);
     uint64_t busy_dropped_ PKV_GUARDED_BY(mutex) = 0;
     uint64_t starved_since_ns_ PKV_GUARDED_BY(mutex) = 0; // there was a slot for everything that was to begin: 0
-    bool held_back_ PKV_GUARDED_BY(mutex) = false; // what is to be begun next may not be, yet
+    bool held_back_ PKV_GUARDED_BY(mutex) = false;        // what is to be begun next may not be, yet
     // For traces: for each tier the loads outstanding, and since when.
     struct TierLane {
         uint64_t loads = 0;

@@ -28,9 +28,10 @@ struct StoredImage {
     std::vector<pkv_token> tokens; ///< of the block; empty when they are not known
 
     int8_t tier = no_tier; ///< where it was, pinned, when it was seen last
-    std::shared_ptr<const ImageHead> head; ///< once it was loaded; another one takes its place when the image is stored anew
+    std::shared_ptr<const ImageHead>
+        head;                    ///< once it was loaded; another one takes its place when the image is stored anew
     std::shared_ptr<Part> whole; ///< the load of all of it, if there is one
-    uint64_t needed = 0; ///< scratch of Blocks
+    uint64_t needed = 0;         ///< scratch of Blocks
     // Scratch of the pipeline.
     uint64_t unit = 0;      ///< the unit that has a part of it,
     uint32_t unit_part = 0; ///< and which one
@@ -64,14 +65,14 @@ struct Part {
     bool device_failed = false; ///< its bytes came, and could not be put in place
     int8_t tier = no_tier;      ///< that is asked, or gave it
     bool urgent = false;
-    bool used = false;     ///< asked for
+    bool used = false; ///< asked for
     // Of whole blocks:
     uint32_t wanters = 0;
     bool own_page = false;         ///< the page was taken for the load; else
     const void *kept_by = nullptr; ///< this table has it in its list, and only that one can take it over
-    uint32_t busy = 0;     ///< threads at work on it: its target must not be used for anything else
+    uint32_t busy = 0;             ///< threads at work on it: its target must not be used for anything else
     uint64_t begun_ns = 0;
-    uint64_t bytes = 0; ///< loaded for it
+    uint64_t bytes = 0;     ///< loaded for it
     uint64_t in_flight = 0; ///< bytes counted as such
     // The request under way, or the last one.
     std::shared_ptr<Request> request;
@@ -79,7 +80,7 @@ struct Part {
     uint32_t asks = 0;                 ///< requests so far
     bool asked_head = false;           ///< it begins with the image's header
     bool asked_slice = false;          ///< it has the slice, or all of the image
-    bool head_again = false;           ///< the slice was not the one that the known header tells of: it is read anew, once
+    bool head_again = false; ///< the slice was not the one that the known header tells of: it is read anew, once
     uint64_t asked_bytes = 0;
     pkv_status answer = PKV_OK; ///< written by the tier's thread before the part arrives
     uint64_t answered_bytes = 0;

@@ -17,7 +17,8 @@
 namespace pkv {
 namespace {
 
-constexpr uint64_t no_wait_ns = 10'000; // what two points in a stream with a wait between them are apart when there is none
+constexpr uint64_t no_wait_ns =
+    10'000;                        // what two points in a stream with a wait between them are apart when there is none
 constexpr double smoothing = 0.25; // of measured times: the last four or so count
 
 void smooth(double &mean, uint64_t value) {
@@ -65,8 +66,8 @@ pkv_status Pipeline::create(const pkv_prefetch_options &options, std::vector<pkv
         PKV_TRY(check_writable(indptr_, "slice_indptr"));
         views_.create(pool_->device(), num_buffers_, max_tables_);
     } else if ((slices_ == nullptr && !own_slices_.reserve(num_buffers_ * max_slices_)) ||
-        (indptr_ == nullptr && !own_indptr_.reserve(uint64_t{num_buffers_} * (max_tables_ + 1))) ||
-        !first_blocks_.reserve(uint64_t{num_buffers_} * max_tables_))
+               (indptr_ == nullptr && !own_indptr_.reserve(uint64_t{num_buffers_} * (max_tables_ + 1))) ||
+               !first_blocks_.reserve(uint64_t{num_buffers_} * max_tables_))
         return fail(PKV_ERR_NO_MEMORY, "views of %" PRIu64 " slices", max_slices_);
     if (slices_ == nullptr) slices_ = own_slices_.data(); // on a device: none
     if (indptr_ == nullptr) indptr_ = own_indptr_.data();
@@ -74,13 +75,14 @@ pkv_status Pipeline::create(const pkv_prefetch_options &options, std::vector<pkv
     for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
         GroupStaging &staging = staging_[group];
         const Geometry &geometry = pool_->geometry(group);
-        if (std::none_of(layers_.begin(), layers_.end(), [&](const pkv_layer_ref &at) { return at.group == group; })) continue;
+        if (std::none_of(layers_.begin(), layers_.end(), [&](const pkv_layer_ref &at) { return at.group == group; }))
+            continue;
         staging.map.create(geometry, pool_->memory(group));
         const uint64_t pages = staging_pages[group];
         staging.capacity = capacity_of(staging.map, pages, geometry.num_layers, num_buffers_);
         if (staging.capacity == 0)
-            return fail(PKV_ERR_INVALID, "group %u: %" PRIu64 " staging pages of %u layers are too few for %u buffers", group, pages,
-                        geometry.num_layers, num_buffers_);
+            return fail(PKV_ERR_INVALID, "group %u: %" PRIu64 " staging pages of %u layers are too few for %u buffers",
+                        group, pages, geometry.num_layers, num_buffers_);
         std::vector<pkv_page> taken(pages);
         Fences waits;
         PKV_TRY(pool_->alloc(group, pages, taken.data(), waits));
@@ -111,13 +113,15 @@ pkv_status Pipeline::check_room(std::span<const StepTable> tables) const {
     uint64_t blocks = 0;
     for (const StepTable &table : tables) blocks += table.num_blocks;
     if (blocks > max_slices_)
-        return fail(PKV_ERR_NO_SPACE, "the step has %" PRIu64 " blocks, and views %" PRIu64 " entries (max_slices)", blocks, max_slices_);
+        return fail(PKV_ERR_NO_SPACE, "the step has %" PRIu64 " blocks, and views %" PRIu64 " entries (max_slices)",
+                    blocks, max_slices_);
     for (uint32_t group = 0; whole_layers_ && group < pool_->num_groups(); ++group) {
         uint64_t absent = 0;
         for (const StepTable &table : tables) absent += absent_in(table, group);
         if (absent > staging_[group].capacity && !staging_[group].pages.empty())
-            return fail(PKV_ERR_NO_SPACE, "group %u: %" PRIu64 " blocks are absent, and a buffer holds %" PRIu64 " slices", group,
-                        absent, staging_[group].capacity);
+            return fail(PKV_ERR_NO_SPACE,
+                        "group %u: %" PRIu64 " blocks are absent, and a buffer holds %" PRIu64 " slices", group, absent,
+                        staging_[group].capacity);
     }
     return PKV_OK;
 }
@@ -159,7 +163,8 @@ pkv_status Pipeline::begin_step(std::vector<std::shared_ptr<Table>> tables, std:
                                 std::span<pkv_status> statuses) {
     if (in_step_) return fail(PKV_ERR_STATE, "a step is under way: pkv_prefetch_step_end comes first");
     if (tables.size() > max_tables_)
-        return fail(PKV_ERR_LIMIT, "%zu tables in a step, and the session takes %u (max_tables)", tables.size(), max_tables_);
+        return fail(PKV_ERR_LIMIT, "%zu tables in a step, and the session takes %u (max_tables)", tables.size(),
+                    max_tables_);
     const uint32_t page_tokens = pool_->page_tokens();
     bool changed = false;
     {
@@ -173,8 +178,8 @@ pkv_status Pipeline::begin_step(std::vector<std::shared_ptr<Table>> tables, std:
             if (state[i] == PKV_OK) state[i] = table.check_admitted();
             const uint64_t tokens = num_tokens.empty() ? table.committed() : num_tokens[i];
             if (state[i] == PKV_OK && tokens > table.reserved())
-                return fail(PKV_ERR_INVALID, "num_tokens[%zu] is %" PRIu64 ", and the table has room for %" PRIu64, i, tokens,
-                            table.reserved());
+                return fail(PKV_ERR_INVALID, "num_tokens[%zu] is %" PRIu64 ", and the table has room for %" PRIu64, i,
+                            tokens, table.reserved());
             if (state[i] == PKV_OK) blocks[i] = blocks_for(tokens, page_tokens);
             same = same && still_holds(tables_[i], table, blocks[i]);
         }
@@ -182,7 +187,8 @@ pkv_status Pipeline::begin_step(std::vector<std::shared_ptr<Table>> tables, std:
             uint64_t sum = 0;
             for (const uint64_t count : blocks) sum += count;
             if (sum > max_slices_) // absent blocks are those of the last step, which had room
-                return fail(PKV_ERR_NO_SPACE, "the step has %" PRIu64 " blocks, and views %" PRIu64 " entries (max_slices)", sum,
+                return fail(PKV_ERR_NO_SPACE,
+                            "the step has %" PRIu64 " blocks, and views %" PRIu64 " entries (max_slices)", sum,
                             max_slices_);
         } else {
             std::vector<StepTable> fresh(tables.size());
@@ -242,7 +248,8 @@ pkv_status Pipeline::check_writable(const void *array, const char *what) const {
     int32_t kind = PKV_ADDRESS_HOST;
     if (array != nullptr) PKV_TRY(pool_->device()->kind_of(array, kind));
     if (kind != PKV_ADDRESS_DEVICE && kind != PKV_ADDRESS_OTHER) return PKV_OK;
-    return fail(PKV_ERR_INVALID, "%s is device memory; views are written by the host (pinned memory kernels can read, too)", what);
+    return fail(PKV_ERR_INVALID,
+                "%s is device memory; views are written by the host (pinned memory kernels can read, too)", what);
 }
 
 /// What a unit has of a table's blocks.
@@ -278,9 +285,10 @@ pkv_status Pipeline::wait_on_word(Unit &unit, Views::View &view, Turn &turn) {
     PKV_TRY(turn.stream(stream));
     const Device &device = *pool_->device();
     take_time(view);
-    if (view.timer.begin(pool_->device(), stream) != PKV_OK) log_message(PKV_LOG_WARNING, "a wait of a stream is not timed");
-    PKV_TRY(device.call("a wait of the stream", &pkv_device_table::wait_word, stream, static_cast<const uint64_t *>(view.word),
-                        view.turn + 1));
+    if (view.timer.begin(pool_->device(), stream) != PKV_OK)
+        log_message(PKV_LOG_WARNING, "a wait of a stream is not timed");
+    PKV_TRY(device.call("a wait of the stream", &pkv_device_table::wait_word, stream,
+                        static_cast<const uint64_t *>(view.word), view.turn + 1));
     ++view.turn;
     (void)view.timer.end(stream);
     if (const pkv_status status = turn.named(unit.waits); status != PKV_OK) {
@@ -320,14 +328,14 @@ pkv_status Pipeline::acquire(uint32_t index, uint64_t deadline_ns, Turn &turn, p
     if (!in_step_) return fail(PKV_ERR_STATE, "no step is under way: pkv_prefetch_step_begin comes first");
     if (index >= layers_.size()) return fail(PKV_ERR_INVALID, "layer %u: the session has %zu", index, layers_.size());
     const uint32_t expected = !any_acquired_ ? 0 : layer_open_ ? layer_ : layer_ + 1;
-    if (index < expected)
-        return fail(PKV_ERR_STATE, "layer %u has passed: the next one is %u", index, expected);
+    if (index < expected) return fail(PKV_ERR_STATE, "layer %u has passed: the next one is %u", index, expected);
     const uint64_t start = monotonic_ns();
     bool changed = false;
     {
         const Lock lock(loader_.mutex);
         if (acquired_ == num_buffers_)
-            return fail(PKV_ERR_STATE, "all %u buffers are acquired: pkv_prefetch_layer_release comes first", num_buffers_);
+            return fail(PKV_ERR_STATE, "all %u buffers are acquired: pkv_prefetch_layer_release comes first",
+                        num_buffers_);
         retire();
         changed = refresh();
         const bool pass_over = index > (ahead() != 0 ? units_[first_ahead()]->index : next_index_);
@@ -342,7 +350,7 @@ pkv_status Pipeline::acquire(uint32_t index, uint64_t deadline_ns, Turn &turn, p
     const bool streams = device && !turn.waits();
     const bool words = streams && pool_->device()->facts().waits_on_words != 0;
     uint64_t waits_since = 0, waited = 0, num_slices = 0;
-    Fences writes, buffer; // on pages of the tables; of the buffer
+    Fences writes, buffer;       // on pages of the tables; of the buffer
     const Unit *asked = nullptr; // plans change by calls of this thread alone
     {
         const Lock lock(loader_.mutex);
@@ -454,7 +462,8 @@ void Pipeline::note_failures(const Unit &unit) {
         StepTable &table = tables_[entry.table];
         const bool lost = part.status != PKV_ERR_TIMEOUT && part.status != PKV_ERR_NO_MEMORY && !part.device_failed;
         if (lost) table.lost_block = std::min(table.lost_block, entry.block);
-        if (table.status == PKV_OK || (lost && table.status != PKV_ERR_LOST)) table.status = lost ? PKV_ERR_LOST : part.status;
+        if (table.status == PKV_OK || (lost && table.status != PKV_ERR_LOST))
+            table.status = lost ? PKV_ERR_LOST : part.status;
     }
 }
 
@@ -513,7 +522,8 @@ pkv_status Pipeline::check_release(uint32_t index) const {
     const Lock lock(loader_.mutex);
     if (acquired_ == 0) return fail(PKV_ERR_STATE, "layer %u: nothing is acquired", index);
     const Unit &oldest = *units_[released_];
-    if (oldest.index != index) return fail(PKV_ERR_STATE, "layer %u: the oldest acquired one is %u", index, oldest.index);
+    if (oldest.index != index)
+        return fail(PKV_ERR_STATE, "layer %u: the oldest acquired one is %u", index, oldest.index);
     return PKV_OK;
 }
 
@@ -656,7 +666,8 @@ void Pipeline::fill_stats(pkv_prefetch_stats &stats) {
     stats.exposed = loader_.counters().exposed;
     stats.exposed_ns = std::min(stats.io_ns, stats.exposed_ns + exposed_ns_);
     stats.masked_ns = stats.io_ns - stats.exposed_ns;
-    if (stats.io_ns != 0) stats.masking_efficiency = static_cast<double>(stats.masked_ns) / static_cast<double>(stats.io_ns);
+    if (stats.io_ns != 0)
+        stats.masking_efficiency = static_cast<double>(stats.masked_ns) / static_cast<double>(stats.io_ns);
     stats.depth = off_ ? 0 : depth_;
     stats.staging_pages = 0;
     for (const GroupStaging &staging : staging_) stats.staging_pages += staging.pages.size();

@@ -87,10 +87,10 @@ class Pipeline : public PartSource {
         bool last = true; ///< of its layer
         std::vector<Entry> entries;
         std::vector<std::shared_ptr<Part>> parts;
-        size_t next = 0;      ///< parts before this one are begun
-        uint64_t open = 0;    ///< parts that have not ended
+        size_t next = 0;   ///< parts before this one are begun
+        uint64_t open = 0; ///< parts that have not ended
         uint64_t begun_ns = 0;
-        bool counted = false; ///< asked for
+        bool counted = false;                        ///< asked for
         uint64_t late_parts = 0, demanded_parts = 0; ///< as they were then
         // On a device:
         Views::View *view = nullptr;
@@ -125,7 +125,8 @@ class Pipeline : public PartSource {
     void extend(size_t ahead) PKV_REQUIRES(loader_.mutex);
     void add_unit(Unit *old) PKV_REQUIRES(loader_.mutex);
     void fill_unit(Unit &unit, Unit *old) PKV_REQUIRES(loader_.mutex);
-    std::shared_ptr<Part> make_part(const std::shared_ptr<StoredImage> &image, Unit &unit, uint32_t slot) PKV_REQUIRES(loader_.mutex);
+    std::shared_ptr<Part> make_part(const std::shared_ptr<StoredImage> &image, Unit &unit, uint32_t slot)
+        PKV_REQUIRES(loader_.mutex);
     void bind(Part &part, Unit &unit) PKV_REQUIRES(loader_.mutex);
     void drop_unit(Unit &unit) PKV_REQUIRES(loader_.mutex);
     void recycle(std::unique_ptr<Unit> unit);
@@ -171,8 +172,8 @@ class Pipeline : public PartSource {
     bool in_step_ = false;
     uint32_t num_tables_ = 0;
     uint64_t step_ = 0;
-    uint32_t layer_ = 0;       ///< index of the last range acquired in this step
-    bool layer_open_ = false;  ///< it was not the last one of its layer
+    uint32_t layer_ = 0;        ///< index of the last range acquired in this step
+    bool layer_open_ = false;   ///< it was not the last one of its layer
     bool any_acquired_ = false; ///< in this step
     uint64_t acquired_at_ns_ = 0;
     uint64_t held_since_ns_ = 0; ///< for traces: compute began

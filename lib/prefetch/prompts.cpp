@@ -16,10 +16,12 @@ constexpr size_t max_prompts = 1024;
 } // namespace
 
 bool Blocks::is_prompt(const Table *table) const {
-    return std::any_of(prompts_.begin(), prompts_.end(), [&](const auto &prompt) { return prompt->table.get() == table; });
+    return std::any_of(prompts_.begin(), prompts_.end(),
+                       [&](const auto &prompt) { return prompt->table.get() == table; });
 }
 
-pkv_status Blocks::prompt(const prefix::Prompt &prompt, const std::shared_ptr<Op> &op, uint64_t timeout_ns, pkv_match &match) {
+pkv_status Blocks::prompt(const prefix::Prompt &prompt, const std::shared_ptr<Op> &op, uint64_t timeout_ns,
+                          pkv_match &match) {
     {
         const Lock lock(loader_.mutex);
         if (prompts_.size() >= max_prompts) return fail(PKV_ERR_BUSY, "%zu prompts are under way", prompts_.size());
@@ -86,7 +88,8 @@ pkv_status Blocks::end_of(const Prompt &prompt) {
     for (const auto &part : prompt.parts) {
         if (part->state == PartState::idle || part->state == PartState::loading) return PKV_ERR_TIMEOUT;
         if (part->state != PartState::failed) continue;
-        if (part->status == PKV_ERR_TIMEOUT || part->status == PKV_ERR_NO_MEMORY || part->device_failed) return part->status;
+        if (part->status == PKV_ERR_TIMEOUT || part->status == PKV_ERR_NO_MEMORY || part->device_failed)
+            return part->status;
         status = PKV_ERR_LOST;
     }
     return status;

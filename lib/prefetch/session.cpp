@@ -19,7 +19,8 @@ template <class T> void set_default(T &value, T otherwise) {
 
 pkv_prefetch_options with_defaults(const Pool &pool, pkv_prefetch_options options) {
     uint64_t most_pages = 0;
-    for (uint32_t group = 0; group < pool.num_groups(); ++group) most_pages = std::max(most_pages, pool.geometry(group).num_pages);
+    for (uint32_t group = 0; group < pool.num_groups(); ++group)
+        most_pages = std::max(most_pages, pool.geometry(group).num_pages);
     set_default<uint64_t>(options.max_lookahead, 64);
     set_default(options.num_buffers, 4u);
     set_default(options.max_tables, 256u);
@@ -41,13 +42,14 @@ Loader::Limits limits_of(const Pool &pool, const pkv_prefetch_options &options) 
 } // namespace
 
 Session::Session(std::shared_ptr<Pool> pool, const pkv_prefetch_options &options)
-    : pool_(std::move(pool)), images_(*pool_), loader_(pool_, limits_of(*pool_, options)), pipeline_(pool_, loader_, images_),
-      blocks_(pool_, loader_, images_, options) {}
+    : pool_(std::move(pool)), images_(*pool_), loader_(pool_, limits_of(*pool_, options)),
+      pipeline_(pool_, loader_, images_), blocks_(pool_, loader_, images_, options) {}
 
 Session::~Session() { close(); }
 
-pkv_status Session::create(std::shared_ptr<Pool> pool, const pkv_prefetch_options &given, std::vector<pkv_layer_ref> layers,
-                           std::vector<uint64_t> staging_pages, std::shared_ptr<Session> &session) {
+pkv_status Session::create(std::shared_ptr<Pool> pool, const pkv_prefetch_options &given,
+                           std::vector<pkv_layer_ref> layers, std::vector<uint64_t> staging_pages,
+                           std::shared_ptr<Session> &session) {
     if (pool->tiers() == nullptr) return fail(PKV_ERR_STATE, "the pool has no tiers: there is nothing to load from");
     const pkv_prefetch_options options = with_defaults(*pool, given);
     if (options.policy < PKV_PREDICT_SEQUENTIAL || options.policy > PKV_PREDICT_HINTED)
@@ -56,21 +58,25 @@ pkv_status Session::create(std::shared_ptr<Pool> pool, const pkv_prefetch_option
         return fail(PKV_ERR_INVALID, "num_buffers is %u, not 2 .. %d", options.num_buffers, PKV_PREFETCH_MAX_BUFFERS);
     if (options.max_tables > 65536) return fail(PKV_ERR_LIMIT, "max_tables is %u, more than 65536", options.max_tables);
     if (options.max_slices >= max_entries)
-        return fail(PKV_ERR_LIMIT, "max_slices is %llu, not below 2^31", static_cast<unsigned long long>(options.max_slices));
+        return fail(PKV_ERR_LIMIT, "max_slices is %llu, not below 2^31",
+                    static_cast<unsigned long long>(options.max_slices));
     if (layers.empty())
         for (uint32_t group = 0; group < pool->num_groups(); ++group)
-            for (uint32_t layer = 0; layer < pool->geometry(group).num_layers; ++layer) layers.push_back({group, layer});
+            for (uint32_t layer = 0; layer < pool->geometry(group).num_layers; ++layer)
+                layers.push_back({group, layer});
     for (size_t i = 0; i < layers.size(); ++i) {
         PKV_TRY(pool->check_group(layers[i].group));
         PKV_TRY(pool->check_layer(layers[i].group, layers[i].layer));
         for (size_t j = 0; j < i; ++j)
             if (layers[j].group == layers[i].group && layers[j].layer == layers[i].layer)
-                return fail(PKV_ERR_INVALID, "layers[%zu] and [%zu] are both layer %u of group %u", j, i, layers[i].layer, layers[i].group);
+                return fail(PKV_ERR_INVALID, "layers[%zu] and [%zu] are both layer %u of group %u", j, i,
+                            layers[i].layer, layers[i].group);
     }
     staging_pages.resize(pool->num_groups());
     for (uint32_t group = 0; group < pool->num_groups(); ++group) {
         const uint64_t pages = pool->geometry(group).num_pages;
-        set_default<uint64_t>(staging_pages[group], std::min(pages, std::max<uint64_t>(pages / 8, options.num_buffers)));
+        set_default<uint64_t>(staging_pages[group],
+                              std::min(pages, std::max<uint64_t>(pages / 8, options.num_buffers)));
         if (staging_pages[group] > pages)
             return fail(PKV_ERR_NO_PAGES, "staging_pages[%u] is %llu, and the group has %llu pages", group,
                         static_cast<unsigned long long>(staging_pages[group]), static_cast<unsigned long long>(pages));
@@ -102,11 +108,13 @@ pkv_status Session::check_tables(std::span<const std::shared_ptr<Table>> tables)
     std::vector<const Table *> sorted;
     for (const auto &table : tables) sorted.push_back(table.get());
     std::sort(sorted.begin(), sorted.end());
-    if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) return fail(PKV_ERR_INVALID, "a table is listed twice");
+    if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+        return fail(PKV_ERR_INVALID, "a table is listed twice");
     return PKV_OK;
 }
 
-pkv_status Session::prompt(const prefix::Prompt &prompt, const std::shared_ptr<Op> &op, uint64_t timeout_ns, pkv_match &match) {
+pkv_status Session::prompt(const prefix::Prompt &prompt, const std::shared_ptr<Op> &op, uint64_t timeout_ns,
+                           pkv_match &match) {
     op->on_cancel([weak = weak_from_this(), weak_op = std::weak_ptr<Op>(op)] {
         const auto session = weak.lock();
         const auto cancelled = weak_op.lock();

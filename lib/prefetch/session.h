@@ -27,8 +27,9 @@ class Session : public std::enable_shared_from_this<Session> {
     static constexpr HandleKind handle_kind = HandleKind::prefetch;
 
     /// `options` as the caller gave them; 0 becomes the default here.
-    static pkv_status create(std::shared_ptr<Pool> pool, const pkv_prefetch_options &options, std::vector<pkv_layer_ref> layers,
-                             std::vector<uint64_t> staging_pages, std::shared_ptr<Session> &session);
+    static pkv_status create(std::shared_ptr<Pool> pool, const pkv_prefetch_options &options,
+                             std::vector<pkv_layer_ref> layers, std::vector<uint64_t> staging_pages,
+                             std::shared_ptr<Session> &session);
     Session(std::shared_ptr<Pool> pool, const pkv_prefetch_options &options);
     ~Session();
     Session(const Session &) = delete;
@@ -40,7 +41,8 @@ class Session : public std::enable_shared_from_this<Session> {
     pkv_status check_table(const Table &table) const;
     pkv_status check_tables(std::span<const std::shared_ptr<Table>> tables) const;
 
-    pkv_status prompt(const prefix::Prompt &prompt, const std::shared_ptr<Op> &op, uint64_t timeout_ns, pkv_match &match);
+    pkv_status prompt(const prefix::Prompt &prompt, const std::shared_ptr<Op> &op, uint64_t timeout_ns,
+                      pkv_match &match);
     Blocks &blocks() { return blocks_; }
     Pipeline &pipeline() { return pipeline_; }
     void cancel();

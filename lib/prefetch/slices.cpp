@@ -41,7 +41,8 @@ void SliceMap::create(const Geometry &geometry, const PageMemory &memory) {
     const Grid k_grid(k, geometry.k_strides.page);
     const uint64_t last = *std::max_element(k_grid.layers.begin(), k_grid.layers.end());
     uint64_t most = 0;
-    if (__builtin_mul_overflow(k_grid.page, geometry.num_pages, &most) || most > INT32_MAX || last > INT32_MAX - most) return;
+    if (__builtin_mul_overflow(k_grid.page, geometry.num_pages, &most) || most > INT32_MAX || last > INT32_MAX - most)
+        return;
     if (has_v) {
         const Grid grid(v, geometry.v_strides.page);
         if (!grid.same_numbers(k_grid)) return;

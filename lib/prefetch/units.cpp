@@ -138,7 +138,8 @@ void Pipeline::add_unit(Unit *old) {
 /// Makes units until so many are ahead of the caller, not past the end of the next step: a model with fewer layers than there
 /// are buffers would load the same slices twice.
 void Pipeline::extend(size_t ahead_wanted) {
-    while (ahead() < ahead_wanted && units_.size() - released_ < num_buffers_ && next_step_ <= step_ + 1) add_unit(nullptr);
+    while (ahead() < ahead_wanted && units_.size() - released_ < num_buffers_ && next_step_ <= step_ + 1)
+        add_unit(nullptr);
 }
 
 void Pipeline::drop_unit(Unit &unit) {

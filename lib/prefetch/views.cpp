@@ -20,7 +20,8 @@ void Views::create(std::shared_ptr<Device> device, uint32_t num_buffers, uint32_
 
 pkv_status Views::make(uint64_t slices, View &view) const {
     const uint64_t tables = max_tables_ + uint64_t{1};
-    const uint64_t bytes = 64 + tables * (sizeof *view.first_block + sizeof *view.indptr) + slices * sizeof *view.slices;
+    const uint64_t bytes =
+        64 + tables * (sizeof *view.first_block + sizeof *view.indptr) + slices * sizeof *view.slices;
     PKV_TRY(device_->take_pinned(bytes, "a view", view.memory));
     view.word = reinterpret_cast<uint64_t *>(view.memory.data()); // with a cache line to itself
     view.first_block = view.word + 8;

@@ -22,7 +22,8 @@ pkv_status Index::create(uint64_t max_nodes, uint32_t page_tokens, uint32_t num_
     mask_ = num_slots - 1;
     const bool more = more_groups_ == 0 || more_pages_.reserve(max_nodes * more_groups_);
     const bool kept = !digests || images_.reserve(max_nodes);
-    if (!more || !kept || !nodes_.reserve(max_nodes) || !timers_.reserve(max_nodes) || !tokens_.reserve(max_nodes * page_tokens) || !slots_.reserve(num_slots))
+    if (!more || !kept || !nodes_.reserve(max_nodes) || !timers_.reserve(max_nodes) ||
+        !tokens_.reserve(max_nodes * page_tokens) || !slots_.reserve(num_slots))
         return fail(PKV_ERR_NO_MEMORY, "prefix index for %" PRIu64 " blocks of %u tokens", max_nodes, page_tokens);
     return PKV_OK;
 }

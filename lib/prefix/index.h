@@ -57,10 +57,10 @@ struct NodeImage {
 struct Root {
     Digest digest{};
     Key key;
-    uint64_t references = 0; // tables
+    uint64_t references = 0;                      // tables
     pkv_retention retention = PKV_RETENTION_INIT; // of blocks published from now on
-    bool has_retention = false; // keeps the root alive
-    NodeId first_child = no_node; // of an unused one: the next unused
+    bool has_retention = false;                   // keeps the root alive
+    NodeId first_child = no_node;                 // of an unused one: the next unused
     uint32_t children = 0;
     bool used = false;
     bool dead = false; // cleared: its tables publish nothing more, new prompts get a new root
@@ -70,7 +70,7 @@ struct Root {
 struct BlockName {
     Key key;
     std::span<const pkv_token> tokens;
-    const std::string *extras; // nullptr = none
+    const std::string *extras;      // nullptr = none
     const Digest *digest = nullptr; // of the prefix up to this block's end: insert() needs it where digests are kept
 };
 

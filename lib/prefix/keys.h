@@ -51,7 +51,8 @@ uint64_t namespace_tag(const Digest &ns);
 Digest prefix_root(const Digest &ns, uint32_t page_tokens);
 Digest prefix_next(const Digest &parent, std::span<const pkv_token> tokens, const std::string &extras);
 
-inline std::span<const pkv_token> block_tokens(std::span<const pkv_token> tokens, uint64_t block, uint32_t page_tokens) {
+inline std::span<const pkv_token> block_tokens(std::span<const pkv_token> tokens, uint64_t block,
+                                               uint32_t page_tokens) {
     return tokens.subspan(block * page_tokens, page_tokens);
 }
 

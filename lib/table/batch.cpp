@@ -64,7 +64,8 @@ Batch::Batch(std::shared_ptr<Pool> pool, const pkv_batch_options &options, std::
     // From now on the arrays are known to hold what an empty step has, and only changes are written.
     for (const pkv_batch_arrays &item : arrays) {
         arrays_.push_back({item, 0});
-        if (item.block_table != nullptr) std::fill_n(item.block_table, options_.max_tables * item.max_blocks, item.fill);
+        if (item.block_table != nullptr)
+            std::fill_n(item.block_table, options_.max_tables * item.max_blocks, item.fill);
         if (item.block_indptr != nullptr) std::fill_n(item.block_indptr, options_.max_tables + 1, 0);
         if (item.slot_mapping != nullptr) std::fill_n(item.slot_mapping, options_.max_tokens, PKV_NO_SLOT);
     }
@@ -129,7 +130,8 @@ pkv_status Batch::check_room(uint32_t num_rows) {
     for (uint32_t i = 0; i < num_rows; ++i) {
         const Row &row = next_rows_[i];
         if (row.length > INT32_MAX)
-            return fail(PKV_ERR_LIMIT, "tables[%u] has %" PRIu64 " tokens, more than the int32 arrays can say", i, row.length);
+            return fail(PKV_ERR_LIMIT, "tables[%u] has %" PRIu64 " tokens, more than the int32 arrays can say", i,
+                        row.length);
         num_new += row.num_new;
         const uint64_t of_row = blocks_of(row.length);
         blocks += of_row;
@@ -138,7 +140,8 @@ pkv_status Batch::check_room(uint32_t num_rows) {
     for (const Arrays &arrays : arrays_) {
         const pkv_batch_arrays &at = arrays.at;
         if (at.block_table != nullptr && most_blocks > at.max_blocks)
-            return fail(PKV_ERR_LIMIT, "a table has %" PRIu64 " blocks, max_blocks is %" PRIu64, most_blocks, at.max_blocks);
+            return fail(PKV_ERR_LIMIT, "a table has %" PRIu64 " blocks, max_blocks is %" PRIu64, most_blocks,
+                        at.max_blocks);
         if (at.block_indices != nullptr && blocks > at.max_indices)
             return fail(PKV_ERR_LIMIT, "%" PRIu64 " blocks, max_indices is %" PRIu64, blocks, at.max_indices);
         if (at.slot_mapping != nullptr && num_new > options_.max_tokens)
@@ -198,7 +201,8 @@ pkv_status Batch::set_tokens(std::span<const pkv_token> tokens, pkv_status *stat
     uint64_t at = 0;
     for (Row &row : step_rows()) {
         if (row.status == PKV_OK)
-            row.status = catch_no_memory([&] { return row.table->set_tokens(row.begin, tokens.subspan(at, row.num_new)); });
+            row.status =
+                catch_no_memory([&] { return row.table->set_tokens(row.begin, tokens.subspan(at, row.num_new)); });
         if (row.status == PKV_OK)
             row.table->prefetch_commit(row.begin + row.num_new);
         else
@@ -213,7 +217,8 @@ pkv_status Batch::commit(const uint32_t *num_accepted, pkv_status *statuses, con
     if (num_accepted != nullptr)
         for (uint32_t i = 0; i < num_rows_; ++i)
             if (num_accepted[i] > rows_[i].num_new)
-                return fail(PKV_ERR_INVALID, "num_accepted[%u] is %u of %u new tokens", i, num_accepted[i], rows_[i].num_new);
+                return fail(PKV_ERR_INVALID, "num_accepted[%u] is %u of %u new tokens", i, num_accepted[i],
+                            rows_[i].num_new);
     for (uint32_t i = 0; i < num_rows_; ++i) {
         Row &row = rows_[i];
         if (row.status != PKV_OK) continue;
@@ -292,7 +297,8 @@ void Batch::write_arrays(uint32_t previous_rows) {
         row.written_version = blocks != 0 ? row.table->version() : 0;
         row.written_blocks = blocks;
         store(options_.lengths, r, static_cast<int32_t>(row.length));
-        store(options_.last_page_len, r, row.length == 0 ? 0 : static_cast<int32_t>((row.length - 1) % page_tokens + 1));
+        store(options_.last_page_len, r,
+              row.length == 0 ? 0 : static_cast<int32_t>((row.length - 1) % page_tokens + 1));
     }
     for (Arrays &arrays : arrays_) {
         if (arrays.at.block_indptr != nullptr) write_csr(arrays.at);
@@ -332,7 +338,8 @@ pkv_status Batch::order_rows(Turn &turn) {
 }
 
 /// Whether every row can be read; `total` = rows that the targets need.
-pkv_status Batch::check_gather(uint32_t group, uint32_t layer, const uint64_t *first, uint64_t padded, uint64_t &total) {
+pkv_status Batch::check_gather(uint32_t group, uint32_t layer, const uint64_t *first, uint64_t padded,
+                               uint64_t &total) {
     total = 0;
     for (uint32_t i = 0; i < num_rows_; ++i) {
         const Row &row = rows_[i];

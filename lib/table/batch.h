@@ -77,9 +77,9 @@ class Batch {
     std::vector<Row> next_rows_; // a step that is being prepared, so that one that is refused leaves the other alone
     std::vector<Arrays> arrays_;
     std::vector<SequenceRows> sequences_; // scratch
-    std::vector<pkv_slot> slots_; // of one group, failed rows included as PKV_NO_SLOT
-    uint64_t num_new_ = 0;        // new tokens of the step
-    uint32_t slots_group_ = UINT32_MAX; // the group that slots_ holds
+    std::vector<pkv_slot> slots_;         // of one group, failed rows included as PKV_NO_SLOT
+    uint64_t num_new_ = 0;                // new tokens of the step
+    uint32_t slots_group_ = UINT32_MAX;   // the group that slots_ holds
     uint32_t num_rows_ = 0;
     bool in_step_ = false;
 };

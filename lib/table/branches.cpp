@@ -35,7 +35,8 @@ pkv_status Table::make_tail_private(Turn &turn) {
     const uint32_t shared = shared_tail_groups();
     if (shared == 0) return PKV_OK;
     if (turn.captured())
-        return fail(PKV_ERR_CAPTURE, "the block at token %" PRIu64 " is shared: a copy on write cannot be captured, reserve first",
+        return fail(PKV_ERR_CAPTURE,
+                    "the block at token %" PRIu64 " is shared: a copy on write cannot be captured, reserve first",
                     committed_);
     return extend(0, shared, turn);
 }
@@ -86,7 +87,8 @@ pkv_status Table::copy_tail(uint32_t groups, const GroupPages &fresh, Turn &turn
     pkv_status status = turn.on_device() ? wait_for_rows(turn) : PKV_OK;
     for (uint32_t group = 0; group < pool_->num_groups() && status == PKV_OK; ++group)
         if ((groups >> group & 1) != 0 && pool_->memory(group).exists())
-            status = pool_->copy_page_bytes(group, lists_[group][committed_ / page_tokens_], fresh[group], page_tokens_, turn);
+            status = pool_->copy_page_bytes(group, lists_[group][committed_ / page_tokens_], fresh[group], page_tokens_,
+                                            turn);
     if (turn.on_device() && status == PKV_OK) status = turn.point(work);
     PKV_TRY(status);
     replace_tail(groups, fresh, work);
@@ -167,7 +169,8 @@ pkv_status Table::truncate(uint64_t num_tokens, const Fences &work) {
     for (uint32_t group = 0; group < pool_->num_groups(); ++group) {
         const uint64_t window = pool_->geometry(group).window;
         if (pool_->group(group).full() || length == 0) continue;
-        for (uint64_t block = length > window ? (length - window) / page_tokens_ : 0; block <= (length - 1) / page_tokens_; ++block)
+        for (uint64_t block = length > window ? (length - window) / page_tokens_ : 0;
+             block <= (length - 1) / page_tokens_; ++block)
             if (lists_[group][block] == PKV_NO_PAGE && !absent_.contains(block))
                 return fail(PKV_ERR_STATE,
                             "truncate to %" PRIu64 " tokens: the window of group %u would reach block %" PRIu64
@@ -225,7 +228,8 @@ pkv_status Table::accept(std::span<const uint64_t> positions, Turn &turn) {
     if (turn.on_device()) {
         PKV_TRY(turn.named(work));
         if (turn.waits()) PKV_TRY(turn.finish());
-        pool_->note_written(lists_, committed_ / page_tokens_, blocks_for(committed_ + positions.size(), page_tokens_), work);
+        pool_->note_written(lists_, committed_ / page_tokens_, blocks_for(committed_ + positions.size(), page_tokens_),
+                            work);
         waits_ |= work;
     }
     drop_pending_copies();

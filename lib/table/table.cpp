@@ -53,7 +53,8 @@ pkv_status Table::check_open() const {
 pkv_status Table::check_admitted() const {
     if (!admitted()) return fail(PKV_ERR_STATE, "the table has no sequence: pkv_table_admit comes first");
     if (lost_)
-        return fail(PKV_ERR_LOST, "blocks could not be loaded: the first %" PRIu64 " tokens are still valid, truncate to them",
+        return fail(PKV_ERR_LOST,
+                    "blocks could not be loaded: the first %" PRIu64 " tokens are still valid, truncate to them",
                     valid_);
     return PKV_OK;
 }
@@ -78,7 +79,8 @@ void Table::clear(const Fences &work) {
     version_ = sequence_ = next_version();
 }
 
-pkv_status Table::admit(const prefix::Prompt &prompt, const pkv_admit_options &options, pkv_match &match, bool counted) {
+pkv_status Table::admit(const prefix::Prompt &prompt, const pkv_admit_options &options, pkv_match &match,
+                        bool counted) {
     if (admitted()) return fail(PKV_ERR_STATE, "the table has a sequence of %zu tokens already", tokens_.size());
     const uint64_t num_tokens = prompt.tokens.size();
     if (options.reserve_tokens > max_tokens)
@@ -141,8 +143,7 @@ pkv_status Table::take_partial_match(Admission &admission) {
 
 pkv_status Table::reserve(uint64_t num_tokens) {
     PKV_TRY(check_admitted());
-    if (num_tokens > max_tokens)
-        return fail(PKV_ERR_LIMIT, "%" PRIu64 " tokens reserved, more than 2^40", num_tokens);
+    if (num_tokens > max_tokens) return fail(PKV_ERR_LIMIT, "%" PRIu64 " tokens reserved, more than 2^40", num_tokens);
     if (num_tokens > committed_) PKV_TRY(check_tail_resident());
     const uint64_t blocks = std::max<uint64_t>(blocks_for(num_tokens, page_tokens_), num_blocks());
     const uint64_t grow = blocks - num_blocks();
@@ -159,18 +160,18 @@ pkv_status Table::set_tokens(uint64_t position, std::span<const pkv_token> token
     PKV_TRY(check_admitted());
     const uint64_t named = tokens_.size();
     if (position > named)
-        return fail(PKV_ERR_INVALID, "position %" PRIu64 " leaves a gap: %" PRIu64 " tokens are named", position, named);
+        return fail(PKV_ERR_INVALID, "position %" PRIu64 " leaves a gap: %" PRIu64 " tokens are named", position,
+                    named);
     if (tokens.size() > max_tokens - position)
         return fail(PKV_ERR_LIMIT, "position %" PRIu64 " + %zu tokens pass 2^40", position, tokens.size());
     const uint64_t known = std::min<uint64_t>(named - position, tokens.size());
-    const auto difference =
-        std::mismatch(tokens.begin(), tokens.begin() + static_cast<int64_t>(known),
-                      tokens_.begin() + static_cast<int64_t>(position))
-            .first;
+    const auto difference = std::mismatch(tokens.begin(), tokens.begin() + static_cast<int64_t>(known),
+                                          tokens_.begin() + static_cast<int64_t>(position))
+                                .first;
     const auto equal = static_cast<uint64_t>(difference - tokens.begin());
     if (equal < known && position + equal < committed_)
-        return fail(PKV_ERR_INVALID, "position %" PRIu64 " is committed as token %d and cannot become %d", position + equal,
-                    tokens_[position + equal], *difference);
+        return fail(PKV_ERR_INVALID, "position %" PRIu64 " is committed as token %d and cannot become %d",
+                    position + equal, tokens_[position + equal], *difference);
     if (equal == tokens.size()) return PKV_OK;
     // Another id: what was named behind it belonged to another continuation.
     const uint64_t end = position + tokens.size();
@@ -194,8 +195,10 @@ pkv_status Table::commit(uint64_t num_tokens, const Fences &work) {
                     num_tokens, committed_, reserved());
     if (num_tokens > committed_) PKV_TRY(check_tail_resident());
     if (num_tokens > committed_ && tail_is_shared())
-        return fail(PKV_ERR_STATE, "commit of %" PRIu64 " tokens: the block at token %" PRIu64
-                    " is shared, so nothing can have been written there: reserve first", num_tokens, committed_);
+        return fail(PKV_ERR_STATE,
+                    "commit of %" PRIu64 " tokens: the block at token %" PRIu64
+                    " is shared, so nothing can have been written there: reserve first",
+                    num_tokens, committed_);
     if (num_tokens > committed_) PKV_TRY(check_copies_taken());
     if (num_tokens > committed_) drop_pending_copies();
     // A block after the old tail is room of this table's own.
@@ -285,7 +288,8 @@ pkv_status Table::write(uint32_t group, uint32_t layer, uint64_t position, uint6
     PKV_TRY(check_admitted());
     PKV_TRY(pool_->need_memory(group));
     if (position < committed_)
-        return fail(PKV_ERR_INVALID, "write at token %" PRIu64 ": %" PRIu64 " are committed and do not change (truncate first)",
+        return fail(PKV_ERR_INVALID,
+                    "write at token %" PRIu64 ": %" PRIu64 " are committed and do not change (truncate first)",
                     position, committed_);
     PKV_TRY(check_range(position, count, "write"));
     CallerTensors rows;
@@ -313,7 +317,8 @@ void Table::note_leaving(const Fences &work) {
         Fences rows;
         status = device.order().mark(stream_, rows);
         waits_ |= rows;
-    } catch (const std::bad_alloc &) {}
+    } catch (const std::bad_alloc &) {
+    }
     if (status != PKV_OK) (void)device.call("a stream", &pkv_device_table::wait_stream, stream_);
 }
 
@@ -337,13 +342,13 @@ pkv_status Table::check_readable(uint32_t group, uint32_t layer, uint64_t positi
     const uint64_t end = readable(group, layer);
     if (position > end || count > end - position)
         return fail(PKV_ERR_INVALID,
-                    "gather of tokens %" PRIu64 " + %" PRIu64 " of layer %u: %" PRIu64 " are written or committed", position,
-                    count, layer, end);
+                    "gather of tokens %" PRIu64 " + %" PRIu64 " of layer %u: %" PRIu64 " are written or committed",
+                    position, count, layer, end);
     if (pool_->group(group).full() || count == 0) return PKV_OK;
     for (uint64_t block = position / page_tokens_; block <= (position + count - 1) / page_tokens_; ++block)
         if (lists_[group][block] == PKV_NO_PAGE && !absent_.contains(block))
-            return fail(PKV_ERR_NOT_RESIDENT, "block %" PRIu64 " of group %u was dropped: the window has passed it", block,
-                        group);
+            return fail(PKV_ERR_NOT_RESIDENT, "block %" PRIu64 " of group %u was dropped: the window has passed it",
+                        block, group);
     return PKV_OK;
 }
 

@@ -43,8 +43,10 @@ class alignas(64) Table {
     std::span<const pkv_page> pages(uint32_t group) const { return lists_[group]; }
 
     /// With `counted` false the pool's statistics take no notice.
-    pkv_status admit(const prefix::Prompt &prompt, const pkv_admit_options &options, pkv_match &match, bool counted = true);
-    void clear(const Fences &work = {}); ///< on a device `work` may still use its pages: so here, and in truncate() and window()
+    pkv_status admit(const prefix::Prompt &prompt, const pkv_admit_options &options, pkv_match &match,
+                     bool counted = true);
+    void clear(const Fences &work =
+                   {}); ///< on a device `work` may still use its pages: so here, and in truncate() and window()
     /// The same before the table goes with its last user.
     void end_after(const Fences &work) { waits_ |= work; }
     pkv_status reserve(uint64_t num_tokens);
@@ -206,7 +208,7 @@ class alignas(64) Table {
     bool holds_sources_ = false;
     bool stream_open_ = false; // device pools: writes that are not committed are in stream_
     uint32_t num_copies_ = 0;
-    Fences waits_; // device pools: work on the pages that is not known to have passed
+    Fences waits_;                  // device pools: work on the pages that is not known to have passed
     std::vector<pkv_token> tokens_; // named tokens
     Frontier frontier_;
     uint64_t publish_again_ = 0;             // blocks from which on it is worth another try

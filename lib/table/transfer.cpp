@@ -87,7 +87,8 @@ pkv_status check_record(uint32_t group, const GroupRecord &theirs, const Geometr
     PKV_TRY(check_same(group, "first_head", theirs.first_head, ours.first_head));
     PKV_TRY(check_same(group, "total_heads", theirs.total_heads, ours.total_heads));
     PKV_TRY(check_same(group, "dtype", static_cast<uint64_t>(theirs.dtype), static_cast<uint64_t>(ours.dtype)));
-    PKV_TRY(check_same(group, "attention", static_cast<uint64_t>(theirs.attention), static_cast<uint64_t>(ours.attention)));
+    PKV_TRY(
+        check_same(group, "attention", static_cast<uint64_t>(theirs.attention), static_cast<uint64_t>(ours.attention)));
     PKV_TRY(check_same(group, "window", theirs.window, ours.window));
     PKV_TRY(check_same(group, "sinks", theirs.sinks, ours.sinks));
     PKV_TRY(check_same(group, "scales", static_cast<uint64_t>(theirs.scales), static_cast<uint64_t>(ours.scales)));
@@ -163,7 +164,8 @@ pkv_status read_header(std::span<const std::byte> buffer, Reader &reader, Header
     std::memcpy(&stored, buffer.data() + buffer.size() - sizeof stored, sizeof stored);
     const uint64_t computed = checksum64(buffer.first(buffer.size() - sizeof stored));
     if (stored != computed)
-        return fail(PKV_ERR_INVALID, "the buffer is damaged: checksum %016" PRIx64 ", not %016" PRIx64, computed, stored);
+        return fail(PKV_ERR_INVALID, "the buffer is damaged: checksum %016" PRIx64 ", not %016" PRIx64, computed,
+                    stored);
     return PKV_OK;
 }
 
@@ -188,19 +190,24 @@ pkv_status check_ranges(uint32_t group, const GroupRecord &record, const Header 
         return fail(PKV_ERR_INVALID, "group %u: rows up to %" PRIu64 " and from %" PRIu64 " of %" PRIu64, group,
                     record.head_end, record.tail_begin, header.num_tokens);
     const uint64_t window_begin = header.num_tokens > record.window ? header.num_tokens - record.window : 0;
-    if (!whole && (record.tail_begin > window_begin || record.head_end < std::min<uint64_t>(record.sinks, record.tail_begin)))
-        return fail(PKV_ERR_INVALID, "group %u: rows up to %" PRIu64 " and from %" PRIu64 " lack some of the window or the sinks",
-                    group, record.head_end, record.tail_begin);
+    if (!whole &&
+        (record.tail_begin > window_begin || record.head_end < std::min<uint64_t>(record.sinks, record.tail_begin)))
+        return fail(PKV_ERR_INVALID,
+                    "group %u: rows up to %" PRIu64 " and from %" PRIu64 " lack some of the window or the sinks", group,
+                    record.head_end, record.tail_begin);
     if (!whole && (record.head_end % page_tokens != 0 || record.tail_begin % page_tokens != 0))
-        return fail(PKV_ERR_MISMATCH, "group %u: its window was cut at tokens %" PRIu64 " and %" PRIu64
-                    ", which pages of %u do not divide", group, record.head_end, record.tail_begin, page_tokens);
+        return fail(PKV_ERR_MISMATCH,
+                    "group %u: its window was cut at tokens %" PRIu64 " and %" PRIu64
+                    ", which pages of %u do not divide",
+                    group, record.head_end, record.tail_begin, page_tokens);
     return PKV_OK;
 }
 
 pkv_status read_front(std::span<const std::byte> buffer, const Pool &pool, Reader &reader, Incoming &in) {
     PKV_TRY(read_header(buffer, reader, in.header));
     if (in.header.num_groups != pool.num_groups())
-        return fail(PKV_ERR_MISMATCH, "the buffer has %u layer groups, the pool %u", in.header.num_groups, pool.num_groups());
+        return fail(PKV_ERR_MISMATCH, "the buffer has %u layer groups, the pool %u", in.header.num_groups,
+                    pool.num_groups());
     in.groups.resize(in.header.num_groups);
     if (!reader.get(in.groups.data(), in.groups.size() * sizeof(GroupRecord))) return cut_short();
     for (uint32_t group = 0; group < in.header.num_groups; ++group) {
@@ -260,7 +267,8 @@ pkv_status Table::export_to(std::span<std::byte> buffer, uint64_t &size) {
     PKV_TRY(check_admitted());
     PKV_TRY(check_resident());
     if (tokens_.size() < committed_)
-        return fail(PKV_ERR_STATE, "%" PRIu64 " tokens are committed, but only %zu are named", committed_, tokens_.size());
+        return fail(PKV_ERR_STATE, "%" PRIu64 " tokens are committed, but only %zu are named", committed_,
+                    tokens_.size());
     for (uint32_t group = 0; group < pool_->num_groups(); ++group) PKV_TRY(pool_->need_memory(group));
     Header header{};
     std::memcpy(header.magic, magic, sizeof magic);
@@ -293,14 +301,16 @@ pkv_status Table::export_to(std::span<std::byte> buffer, uint64_t &size) {
     PKV_TRY(turn.begin(pool_->device(), nullptr));
     if (turn.on_device() && !buffer.empty()) PKV_TRY(turn.after(waits()));
     for (uint32_t group = 0; group < pool_->num_groups(); ++group)
-        PKV_TRY(each_piece(records[group], committed_, [&](uint32_t layer, bool is_k, uint64_t first, uint64_t count, uint64_t row_bytes) {
-            const Geometry &geometry = pool_->geometry(group);
-            std::byte *rows = out.take(count * geometry.heads * row_bytes);
-            const bool scaled = geometry.scales == PKV_SCALES_TOKEN_HEAD;
-            std::byte *scales = scaled ? out.take(count * geometry.heads * sizeof(float)) : nullptr;
-            if (rows == nullptr) return PKV_OK;
-            return pool_->take_out(group, layer, is_k, lists_[group].data(), first, count, rows, scales, turn);
-        }));
+        PKV_TRY(each_piece(records[group], committed_,
+                           [&](uint32_t layer, bool is_k, uint64_t first, uint64_t count, uint64_t row_bytes) {
+                               const Geometry &geometry = pool_->geometry(group);
+                               std::byte *rows = out.take(count * geometry.heads * row_bytes);
+                               const bool scaled = geometry.scales == PKV_SCALES_TOKEN_HEAD;
+                               std::byte *scales = scaled ? out.take(count * geometry.heads * sizeof(float)) : nullptr;
+                               if (rows == nullptr) return PKV_OK;
+                               return pool_->take_out(group, layer, is_k, lists_[group].data(), first, count, rows,
+                                                      scales, turn);
+                           }));
     PKV_TRY(turn.end());
     const uint64_t checked = out.size();
     const uint64_t checksum = buffer.empty() ? 0 : checksum64(buffer.first(checked));
@@ -355,13 +365,16 @@ pkv_status Table::take_rows(const std::vector<Record> &records, std::span<pkv_sl
     PKV_TRY(turn.begin(pool_->device(), nullptr));
     if (turn.on_device()) PKV_TRY(turn.after(waits()));
     for (uint32_t group = 0; group < pool_->num_groups(); ++group)
-        PKV_TRY(each_piece(records[group], slots.size(), [&](uint32_t layer, bool is_k, uint64_t first, uint64_t count, uint64_t row_bytes) {
-            const Geometry &geometry = pool_->geometry(group);
-            const std::byte *rows = take(count * geometry.heads * row_bytes);
-            const bool scaled = geometry.scales == PKV_SCALES_TOKEN_HEAD;
-            const std::byte *scales = scaled ? take(count * geometry.heads * sizeof(float)) : nullptr;
-            return pool_->put_in(group, layer, is_k, lists_[group].data(), first, count, rows, scales, slots, turn);
-        }));
+        PKV_TRY(each_piece(records[group], slots.size(),
+                           [&](uint32_t layer, bool is_k, uint64_t first, uint64_t count, uint64_t row_bytes) {
+                               const Geometry &geometry = pool_->geometry(group);
+                               const std::byte *rows = take(count * geometry.heads * row_bytes);
+                               const bool scaled = geometry.scales == PKV_SCALES_TOKEN_HEAD;
+                               const std::byte *scales =
+                                   scaled ? take(count * geometry.heads * sizeof(float)) : nullptr;
+                               return pool_->put_in(group, layer, is_k, lists_[group].data(), first, count, rows,
+                                                    scales, slots, turn);
+                           }));
     return turn.end();
 }
 

@@ -255,7 +255,8 @@ constexpr Field<Nodes> node_fields[] = {
     {"pagedkv_node_served_pulls_total", counter, "Pulls of offers that came to their end.", &Nodes::pulls_served},
     {"pagedkv_node_failed_served_pulls_total", counter, "Pulls of offers that ended before.",
      &Nodes::failed_pulls_served},
-    {"pagedkv_node_handed_bytes_total", counter, "Bytes of sequences put where others pull them.", &Nodes::handed_bytes},
+    {"pagedkv_node_handed_bytes_total", counter, "Bytes of sequences put where others pull them.",
+     &Nodes::handed_bytes},
     {"pagedkv_node_pulls_total", counter, "Sequences pulled from other nodes.", &Nodes::pulls},
     {"pagedkv_node_failed_pulls_total", counter, "Pulls from other nodes that ended before.", &Nodes::failed_pulls},
     {"pagedkv_node_pulled_bytes_total", counter, "Bytes of rows pulled from other nodes.", &Nodes::pulled_bytes},
@@ -268,8 +269,8 @@ constexpr Field<Nodes> node_fields[] = {
      &Nodes::directory_lookups},
     {"pagedkv_node_directory_hits_total", counter, "Of these, those of which it named another node.",
      &Nodes::directory_hits},
-    {"pagedkv_node_directory_failures_total", counter, "Page images of which it said nothing in time, and entries refused.",
-     &Nodes::directory_failures},
+    {"pagedkv_node_directory_failures_total", counter,
+     "Page images of which it said nothing in time, and entries refused.", &Nodes::directory_failures},
     {"pagedkv_node_directory_published_entries_total", counter, "Entries written to the directory, renewals too.",
      &Nodes::directory_published},
     {"pagedkv_node_directory_dropped_changes_total", counter, "Changes that could not wait until they are written.",
@@ -390,7 +391,8 @@ const char *name_of_engine(int32_t engine) {
 }
 
 /// What is fixed and no number: labels of a gauge that is always 1.
-void write_infos(Writer &writer, const Sources<Pools> &groups, const Sources<Tiers> &tiers, const Sources<Nodes> &nodes) {
+void write_infos(Writer &writer, const Sources<Pools> &groups, const Sources<Tiers> &tiers,
+                 const Sources<Nodes> &nodes) {
     if (!groups.empty())
         writer.family("pagedkv_pool_info", gauge, "Memory of a layer group, and the seed of block keys.");
     for (const auto &[labels, stats] : groups)

@@ -57,7 +57,8 @@ constexpr pkv_tier_ops ops = {
 constexpr TierInside inside = {
     .watches = [](void *context) -> TierWatches & { return tier_of(context).watches(); },
     .has = [](void *context, const pkv_tier_key &key) { return tier_of(context).has(key); },
-    .list = [](void *context, uint64_t &cursor, std::span<pkv_tier_key> keys) { return tier_of(context).list(cursor, keys); },
+    .list = [](void *context, uint64_t &cursor,
+               std::span<pkv_tier_key> keys) { return tier_of(context).list(cursor, keys); },
     .memory = nullptr,
 };
 

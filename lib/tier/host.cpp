@@ -260,7 +260,8 @@ HostTier &host(void *context) { return *static_cast<HostTier *>(context); }
 constexpr TierInside inside = {
     .watches = [](void *context) -> TierWatches & { return host(context).watches(); },
     .has = [](void *context, const pkv_tier_key &key) { return host(context).has(key); },
-    .list = [](void *context, uint64_t &cursor, std::span<pkv_tier_key> keys) { return host(context).list(cursor, keys); },
+    .list = [](void *context, uint64_t &cursor,
+               std::span<pkv_tier_key> keys) { return host(context).list(cursor, keys); },
     .memory = [](void *context) { return host(context).memory(); },
 };
 

@@ -66,7 +66,8 @@ pkv_status TierStack::create(std::vector<Attachment> tiers, uint64_t image_bytes
         for (const auto &tier : told)
             if (const auto alive = tier.lock()) alive->memory(memory, bytes, false);
     };
-    PKV_TRY(staging_.create(image_bytes, std::clamp(staging_bytes / image_bytes, min_slots, max_slots), supply, on_gone));
+    PKV_TRY(
+        staging_.create(image_bytes, std::clamp(staging_bytes / image_bytes, min_slots, max_slots), supply, on_gone));
     tiers_ = std::move(tiers);
     for (const Attachment &item : tiers_) item.tier->memory(staging_.memory(), staging_.memory_bytes(), true);
     return PKV_OK;
@@ -74,7 +75,8 @@ pkv_status TierStack::create(std::vector<Attachment> tiers, uint64_t image_bytes
 
 // ---- lookups -------------------------------------------------------------------------------------------------------
 
-void TierStack::locate(std::span<const pkv_tier_key> keys, bool pin, std::span<int8_t> where, std::span<uint64_t> bytes) {
+void TierStack::locate(std::span<const pkv_tier_key> keys, bool pin, std::span<int8_t> where,
+                       std::span<uint64_t> bytes) {
     std::fill(where.begin(), where.end(), no_tier);
     for (uint32_t t = 0; t < size(); ++t) {
         Tier &tier = *tiers_[t].tier;
@@ -196,7 +198,7 @@ void TierStack::load_in_place(LoadItem &item, size_t index, int8_t tier, const C
 struct TierStack::LoadRun {
     std::mutex mutex;
     std::condition_variable arrived;
-    std::vector<size_t> done; // numbers of requests that have ended; room is made before a request begins
+    std::vector<size_t> done;     // numbers of requests that have ended; room is made before a request begins
     std::atomic<bool> any{false}; // of those
 };
 
@@ -263,8 +265,8 @@ void TierStack::load(std::span<LoadItem> items, const Consumer &consume, uint64_
             }
             begun.push_back({index, tier, slot, nullptr});
             traced.begin(static_cast<uint32_t>(tier), at.tier->name());
-            begun[number].request = begin_load(static_cast<uint32_t>(tier), item.key, 0, item.bytes, std::move(slot), true,
-                                               deadline_ns, [run, number](Request &) {
+            begun[number].request = begin_load(static_cast<uint32_t>(tier), item.key, 0, item.bytes, std::move(slot),
+                                               true, deadline_ns, [run, number](Request &) {
                                                    {
                                                        const std::lock_guard lock(run->mutex);
                                                        run->done.push_back(number);

@@ -57,7 +57,8 @@ class TierStack {
     /// does not answer in time has nothing. `bytes`, if it is not empty: the size of each image found.
     void locate(std::span<const pkv_tier_key> keys, bool pin, std::span<int8_t> where, std::span<uint64_t> bytes = {});
     void unpin(uint32_t tier, std::span<const pkv_tier_key> keys);
-    std::shared_ptr<Request> remove(uint32_t tier, std::span<const pkv_tier_key> keys, uint32_t flags); ///< nullptr: no keys
+    std::shared_ptr<Request> remove(uint32_t tier, std::span<const pkv_tier_key> keys,
+                                    uint32_t flags); ///< nullptr: no keys
     /// New retention, in every tier that has the images.
     void retain(std::span<const pkv_tier_key> keys, const pkv_retention &retention);
     /// Forgets the images of these namespaces in all tiers; waits for it.
@@ -65,8 +66,8 @@ class TierStack {
 
     /// Is given the bytes of an image that arrived; false: they are not the image that was asked for. They may be kept with
     /// their slot; those without one lie in a tier's memory, and may be something else once this returns.
-    using Consumer =
-        std::function<bool(size_t item, const std::byte *image, uint64_t bytes, const std::shared_ptr<std::byte> &slot)>;
+    using Consumer = std::function<bool(size_t item, const std::byte *image, uint64_t bytes,
+                                        const std::shared_ptr<std::byte> &slot)>;
 
     /// Loads images, each from the first tier that gives a good one, many at once; `consume` runs on this thread, once for
     /// each image that arrives. At the deadline, or when `cancelled` says so, the items that are not done end with

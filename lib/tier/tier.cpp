@@ -52,8 +52,8 @@ template <class T> const T *or_null(const std::vector<T> &list) { return list.em
 Tier::Remains *Tier::first_remains_ = nullptr;
 
 Tier::Tier(const pkv_tier_ops &ops, void *context, const TierInside *inside)
-    : ops_(ops), context_(context), inside_(inside), seen_(inside == nullptr ? std::make_unique<SeenImages>() : nullptr),
-      remains_(std::make_unique<Remains>()) {
+    : ops_(ops), context_(context), inside_(inside),
+      seen_(inside == nullptr ? std::make_unique<SeenImages>() : nullptr), remains_(std::make_unique<Remains>()) {
     if (ops_.name == nullptr) ops_.name = "tier";
     close_remains(); // of an earlier one for which no thread could be started
 }

@@ -72,7 +72,8 @@ void convert(benchmark::State &state, Types types, bool gather) {
     std::vector<pkv_slot> slots(tokens);
     auto use_pages = [&](uint64_t first) {
         for (uint64_t i = 0; i < tokens; ++i)
-            slots[i] = pages[first + i / page_tokens] * static_cast<pkv_slot>(page_tokens) + static_cast<pkv_slot>(i % page_tokens);
+            slots[i] = pages[first + i / page_tokens] * static_cast<pkv_slot>(page_tokens) +
+                       static_cast<pkv_slot>(i % page_tokens);
     };
     auto write = [&] { bench::check(pkv_pool_write(pool, 0, 0, tokens, slots.data(), &k_rows, &v_rows, nullptr)); };
     constexpr uint64_t blocks = tokens / page_tokens;

@@ -87,12 +87,14 @@ void prefill(benchmark::State &state, int32_t layout, bool gather) {
         for (uint64_t block = 0; block < table.size(); ++block) {
             table[block] = pool.random_page(random);
             for (uint64_t i = 0; i < page_tokens; ++i)
-                slots[block * page_tokens + i] = table[block] * static_cast<pkv_slot>(page_tokens) + static_cast<pkv_slot>(i);
+                slots[block * page_tokens + i] =
+                    table[block] * static_cast<pkv_slot>(page_tokens) + static_cast<pkv_slot>(i);
         }
-        slices.reference.push_back(bench::seconds([&] { std::memcpy(to.data(), from.data(), tokens * token_bytes * 2); }));
+        slices.reference.push_back(
+            bench::seconds([&] { std::memcpy(to.data(), from.data(), tokens * token_bytes * 2); }));
         slices.ours.push_back(bench::seconds([&] {
-            bench::check(gather ? pkv_pool_gather(pool.handle(), 0, 0, table.size(), table.data(), 0, tokens, &k_rows, &v_rows,
-                                                  nullptr)
+            bench::check(gather ? pkv_pool_gather(pool.handle(), 0, 0, table.size(), table.data(), 0, tokens, &k_rows,
+                                                  &v_rows, nullptr)
                                 : pkv_pool_write(pool.handle(), 0, 0, tokens, slots.data(), &k_rows, &v_rows, nullptr));
         }));
         state.SetIterationTime(slices.ours.back());
@@ -121,7 +123,8 @@ void decode(benchmark::State &state, bool cold) {
     std::vector<pkv_slot> slots(sequences);
     auto choose = [&] {
         for (pkv_slot &slot : slots)
-            slot = pool.random_page(random) * static_cast<pkv_slot>(page_tokens) + static_cast<pkv_slot>(random.below(page_tokens));
+            slot = pool.random_page(random) * static_cast<pkv_slot>(page_tokens) +
+                   static_cast<pkv_slot>(random.below(page_tokens));
     };
     choose();
     bench::Slices slices;

@@ -244,7 +244,8 @@ class Reader {
             if (inside == here) {
                 *here = true;
             } else {
-                while (begin_next(place)) {}
+                while (begin_next(place)) {
+                }
             }
             if (left_.fetch_sub(1) == 1) left_.notify_one();
         });

@@ -9,13 +9,13 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
+#include <sched.h>
 #include <string>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -227,7 +227,8 @@ class BareServer {
 /// The loop: reads of one size, so many in flight, each into a place of its own.
 class BareLoop {
   public:
-    BareLoop(const char *provider, uint64_t bytes, uint32_t in_flight, uint64_t memory_bytes, const OtherProcess &server)
+    BareLoop(const char *provider, uint64_t bytes, uint32_t in_flight, uint64_t memory_bytes,
+             const OtherProcess &server)
         : endpoint_(provider, nullptr, 0), bytes_(bytes), in_flight_(in_flight), memory_bytes_(memory_bytes),
           to_(server.to), data_(static_cast<char *>(map_memory(bytes * in_flight))) {
         send(server.to, endpoint_.name);

@@ -28,7 +28,8 @@ void alloc_release(benchmark::State &state) {
     bench::alternate(
         state, slices,
         [&] {
-            for (uint64_t i = 0; i < pages_per_slice; i += batch) bench::check(pkv_pool_alloc(pool, 0, batch, &pages[i]));
+            for (uint64_t i = 0; i < pages_per_slice; i += batch)
+                bench::check(pkv_pool_alloc(pool, 0, batch, &pages[i]));
             for (uint64_t i = 0; i < pages_per_slice; i += batch)
                 bench::check(pkv_pool_release(pool, 0, batch, &pages[i], nullptr, nullptr));
         },

@@ -51,7 +51,8 @@ double line_transfer_ns() {
     alignas(64) std::atomic<uint64_t> line{0};
     auto answer = [&](uint64_t first) {
         for (uint64_t i = first; i < turns; i += 2) {
-            while (line.load() != i) {}
+            while (line.load() != i) {
+            }
             line.store(i + 1);
         }
     };

@@ -22,7 +22,8 @@ struct TieredPool {
     std::vector<pkv_page> pages;
     std::vector<pkv_tier_key> keys;
 
-    TieredPool(pkv_tier *at, uint64_t bytes, uint32_t layers, uint64_t num_pages, uint64_t num_keys) : tier(at), page_bytes(bytes) {
+    TieredPool(pkv_tier *at, uint64_t bytes, uint32_t layers, uint64_t num_pages, uint64_t num_keys)
+        : tier(at), page_bytes(bytes) {
         pkv_group_options group = PKV_GROUP_OPTIONS_INIT;
         group.num_pages = num_pages;
         group.num_layers = layers;
@@ -95,7 +96,9 @@ void file_move(benchmark::State &state, bool write) {
     {
         TieredPool tiered(tier, page_bytes, layers, batch, images);
         bench::BareRing bare(write ? other : path, image, depth);
-        if (write && posix_fallocate(open(other.c_str(), O_RDWR | O_CLOEXEC), 0, static_cast<off_t>(images * image)) != 0) std::abort();
+        if (write &&
+            posix_fallocate(open(other.c_str(), O_RDWR | O_CLOEXEC), 0, static_cast<off_t>(images * image)) != 0)
+            std::abort();
         if (!write)
             for (uint64_t i = 0; i + batch <= images; i += batch) tiered.store(i, batch);
         bench::Random random(3);
@@ -105,7 +108,8 @@ void file_move(benchmark::State &state, bool write) {
         bench::alternate(
             state, slices,
             [&] {
-                if (write && at + batch > images) { // the keys once more: they are new to the tier if its images are gone
+                if (write &&
+                    at + batch > images) { // the keys once more: they are new to the tier if its images are gone
                     for (pkv_tier_key &key : tiered.keys) ++key.bytes[31];
                     at = 0;
                 }
@@ -114,8 +118,10 @@ void file_move(benchmark::State &state, bool write) {
                 write ? tiered.store(first, batch) : tiered.load(first, batch);
             },
             [&] {
-                const uint64_t first = random.below(images / batch) * batch; // as ours: neighbours, one batch after another
-                for (uint64_t i = 0; i < batch; ++i) offsets[i] = (uint64_t{8} << 20) + (first + i) % (images - 64) * image;
+                const uint64_t first =
+                    random.below(images / batch) * batch; // as ours: neighbours, one batch after another
+                for (uint64_t i = 0; i < batch; ++i)
+                    offsets[i] = (uint64_t{8} << 20) + (first + i) % (images - 64) * image;
                 bare.run(write, offsets);
             });
         slices.report(state, "image", static_cast<double>(batch));
@@ -126,8 +132,18 @@ void file_move(benchmark::State &state, bool write) {
 }
 void file_load(benchmark::State &state) { file_move(state, false); }
 void file_store(benchmark::State &state) { file_move(state, true); }
-BENCHMARK(file_load)->Name("tier/file_load")->Arg(128 << 10)->Arg(1 << 20)->UseManualTime()->Unit(benchmark::kMillisecond);
-BENCHMARK(file_store)->Name("tier/file_store")->Arg(128 << 10)->Arg(1 << 20)->UseManualTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(file_load)
+    ->Name("tier/file_load")
+    ->Arg(128 << 10)
+    ->Arg(1 << 20)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(file_store)
+    ->Name("tier/file_store")
+    ->Arg(128 << 10)
+    ->Arg(1 << 20)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
 
 // ---- host ----------------------------------------------------------------------------------------------------------
 
@@ -155,14 +171,20 @@ void host_load(benchmark::State &state) {
         state, slices, [&] { tiered.load(random.below(images / batch) * batch, batch); },
         [&] {
             const uint64_t first = random.below(images / batch) * batch;
-            for (uint64_t i = 0; i < batch; ++i) std::memcpy(to + i * page_bytes, from + (first + i) * page_bytes, page_bytes);
+            for (uint64_t i = 0; i < batch; ++i)
+                std::memcpy(to + i * page_bytes, from + (first + i) * page_bytes, page_bytes);
         });
     slices.report(state, "image", static_cast<double>(batch));
     state.counters["GBps"] = static_cast<double>(batch * page_bytes) / bench::percentile(slices.ours, 0.5) / 1e9;
     munmap(from, images * page_bytes);
     munmap(to, batch * page_bytes);
 }
-BENCHMARK(host_load)->Name("tier/host_load")->Arg(128 << 10)->Arg(1 << 20)->UseManualTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(host_load)
+    ->Name("tier/host_load")
+    ->Arg(128 << 10)
+    ->Arg(1 << 20)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
 
 // ---- alloc ---------------------------------------------------------------------------------------------------------
 
@@ -214,7 +236,8 @@ void alloc_over_tier(benchmark::State &state) {
         state.SetIterationTime(bench::seconds([&] { add(true); }));
         // The pace of a server that computes 8 blocks in 400 microseconds, as far as the cleaner gets a core for itself.
         const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(400);
-        while (std::chrono::steady_clock::now() < until) {}
+        while (std::chrono::steady_clock::now() < until) {
+        }
     }
     bench::check(pkv_pool_get_stats(pool, 0, &after));
     state.counters["p50_us"] = bench::percentile(times, 0.5) * 1e6;

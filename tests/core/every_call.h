@@ -5,7 +5,17 @@
 
 #include "support/support.h"
 
-enum { pool_calls = 22, table_calls = 18, batch_calls = 5, tier_calls = 2, queue_calls = 3, op_calls = 4, session_calls = 11, node_calls = 7, offer_calls = 4 };
+enum {
+    pool_calls = 22,
+    table_calls = 18,
+    batch_calls = 5,
+    tier_calls = 2,
+    queue_calls = 3,
+    op_calls = 4,
+    session_calls = 11,
+    node_calls = 7,
+    offer_calls = 4
+};
 
 static const pkv_token every_token = 1;
 static pkv_page every_page;

@@ -29,7 +29,8 @@ static void check_no_handle(uint64_t value) {
     for (int call = 0; call < session_calls; ++call)
         assert_status(call_on_session(call, (pkv_prefetch *)value), PKV_ERR_HANDLE);
     for (int call = 0; call < node_calls; ++call) assert_status(call_on_node(call, (pkv_node *)value), PKV_ERR_HANDLE);
-    for (int call = 0; call < offer_calls; ++call) assert_status(call_on_offer(call, (pkv_offer *)value), PKV_ERR_HANDLE);
+    for (int call = 0; call < offer_calls; ++call)
+        assert_status(call_on_offer(call, (pkv_offer *)value), PKV_ERR_HANDLE);
     pkv_table *table = NULL;
     assert_status(pkv_pull_table((pkv_op *)value, &table), PKV_ERR_HANDLE);
     pkv_offer *offer = NULL;

@@ -19,7 +19,8 @@ static void pools_say_where_their_memory_is(void **state) {
         assert_ok(pkv_pool_layout(pool, 0, layer, &layout));
         /* Rows are zero, and scales are those of the options, in the device's memory. */
         for (int i = 0; i < 6 * 2 * 16; ++i) assert_int_equal(fake()->view(layout.k_base)[i], 0);
-        const float *k_scales = (const float *)fake()->view(layout.k_scales), *v_scales = (const float *)fake()->view(layout.v_scales);
+        const float *k_scales = (const float *)fake()->view(layout.k_scales),
+                    *v_scales = (const float *)fake()->view(layout.v_scales);
         for (uint32_t head = 0; head < 2; ++head) {
             assert_true(k_scales[head] == k[layer * 2 + head]);
             assert_true(v_scales[head] == v[layer * 2 + head]);
@@ -86,7 +87,8 @@ static void what_is_written_by_slots_is_gathered_by_pages(void **state) {
     const pkv_slot slots[6] = {13, 14, -1, 0, -9, 3};
     assert_ok(pkv_pool_write(pool, 0, 1, 6, slots, &rows.tensor[0], &rows.tensor[1], NULL));
     const pkv_page list[2] = {3, 0};
-    assert_ok(pkv_pool_gather(pool, 0, 1, 2, list, 1, 4, &back.tensor[0], &back.tensor[1], NULL)); /* slots 13, 14, 15, 0 */
+    assert_ok(
+        pkv_pool_gather(pool, 0, 1, 2, list, 1, 4, &back.tensor[0], &back.tensor[1], NULL)); /* slots 13, 14, 15, 0 */
     assert_true(are_rows(&back, 1, 1, 0, 0, 2));
     assert_true(are_rows(&back, 1, 1, 3, 3, 1));
     const pkv_page last = 0;
@@ -158,13 +160,15 @@ static void rows_in_host_memory_are_refused_unless_it_is_pinned(void **state) {
         assert_int_equal(fake()->counts().launches, before);
     }
     uint16_t *pinned = fake()->alloc_pinned(4 * row_bytes);
-    for (int i = 0; i < 4 * row_elements; ++i) pinned[i] = element_of(2, 0, 0, (uint64_t)i / row_elements, i % row_elements);
+    for (int i = 0; i < 4 * row_elements; ++i)
+        pinned[i] = element_of(2, 0, 0, (uint64_t)i / row_elements, i % row_elements);
     bad.data = pinned;
     fill_rows(&good, NULL, 2, 0, 0, 4);
     assert_ok(pkv_pool_write(pool, 0, 0, 4, slots, &bad, &good.tensor[1], NULL));
     memset(pinned, 0, 4 * row_bytes);
     assert_ok(pkv_pool_gather(pool, 0, 0, 1, pages, 0, 4, &bad, &good.tensor[1], NULL));
-    for (int i = 0; i < 4 * row_elements; ++i) assert_int_equal(pinned[i], element_of(2, 0, 0, (uint64_t)i / row_elements, i % row_elements));
+    for (int i = 0; i < 4 * row_elements; ++i)
+        assert_int_equal(pinned[i], element_of(2, 0, 0, (uint64_t)i / row_elements, i % row_elements));
     release_pages(pool, pages, 2);
     end_device_pool(pool);
 }
@@ -262,7 +266,7 @@ static void pools_lie_over_tensors_of_the_engine(void **state) {
     memcpy(&element, raw + 1 * 24 + 10, 2); /* page 0, token 1, head 1 */
     assert_int_equal(element, element_of(3, 0, 1, 1, 4));
     for (int token = 0; token < page_tokens; ++token) {
-        assert_int_equal(raw[token * 24 + 8], 0x77); /* between heads */
+        assert_int_equal(raw[token * 24 + 8], 0x77);  /* between heads */
         assert_int_equal(raw[token * 24 + 20], 0x77); /* between tokens */
     }
     end_table(table);

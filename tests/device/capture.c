@@ -37,7 +37,8 @@ static void a_captured_write_goes_where_the_slots_say_when_it_runs(void **state)
         assert_ok(pkv_pool_gather(pool, 0, 0, 1, &pages[round], 0, 4, &back.tensor[0], &back.tensor[1], &sync));
         fake()->finish(stream);
         assert_rows(&back, round, 0, 0, round);
-        for (int i = 0; i < row_bytes; ++i) assert_int_equal(fake()->view(back.at[0])[round * row_bytes + (uint64_t)i], 0);
+        for (int i = 0; i < row_bytes; ++i)
+            assert_int_equal(fake()->view(back.at[0])[round * row_bytes + (uint64_t)i], 0);
     }
     fake()->end_graph(graph);
     release_pages(pool, pages, 4);

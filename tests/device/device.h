@@ -59,14 +59,16 @@ static inline int end_test(void **state) {
     fake()->reset();
     struct fake_counts left;
     uint64_t objects = 1;
-    for (int waited = 0; objects != 0 && waited < 30000; ++waited) { /* a thread may be about to give staging memory back */
+    for (int waited = 0; objects != 0 && waited < 30000;
+         ++waited) { /* a thread may be about to give staging memory back */
         if (waited != 0) usleep(300);
         left = fake()->counts();
         objects = left.contexts + left.streams + left.events + left.allocations + left.pinned + left.pins;
     }
     if (objects != 0)
-        print_error("left: %d contexts, %d streams, %d events, %d allocations, %d pinned, %d pins\n", (int)left.contexts,
-                    (int)left.streams, (int)left.events, (int)left.allocations, (int)left.pinned, (int)left.pins);
+        print_error("left: %d contexts, %d streams, %d events, %d allocations, %d pinned, %d pins\n",
+                    (int)left.contexts, (int)left.streams, (int)left.events, (int)left.allocations, (int)left.pinned,
+                    (int)left.pins);
     return objects == 0 ? 0 : -1;
 }
 
@@ -158,7 +160,8 @@ static inline device_rows make_rows(uint64_t num) {
 }
 
 /* What a kernel of the engine's puts there when its turn comes in the stream; NULL: now. */
-static inline void fill_rows(const device_rows *rows, void *stream, uint32_t tag, uint32_t layer, uint64_t token, uint64_t num) {
+static inline void fill_rows(const device_rows *rows, void *stream, uint32_t tag, uint32_t layer, uint64_t token,
+                             uint64_t num) {
     uint16_t *values = malloc(num * row_bytes + 1);
     for (int side = 0; side < 2; ++side) {
         for (uint64_t i = 0; i < num * row_elements; ++i)
@@ -172,7 +175,8 @@ static inline void fill_rows(const device_rows *rows, void *stream, uint32_t tag
 }
 
 /* Whether rows are those of a tag; the stream has been waited for. */
-static inline bool are_rows(const device_rows *rows, uint32_t tag, uint32_t layer, uint64_t token, uint64_t first, uint64_t num) {
+static inline bool are_rows(const device_rows *rows, uint32_t tag, uint32_t layer, uint64_t token, uint64_t first,
+                            uint64_t num) {
     for (int side = 0; side < 2; ++side) {
         uint16_t values[row_elements];
         for (uint64_t i = 0; i < num; ++i) {

@@ -22,7 +22,8 @@ static void write_again(pkv_table *table, void *stream, uint64_t token, uint64_t
     for (uint32_t layer = 0; layer < 2; ++layer) {
         device_rows rows = make_rows(num);
         fill_rows(&rows, stream, tag, layer, token, num);
-        again(pkv_table_write(table, 0, layer, token, num, &rows.tensor[0], &rows.tensor[1], stream != NULL ? &sync : NULL));
+        again(pkv_table_write(table, 0, layer, token, num, &rows.tensor[0], &rows.tensor[1],
+                              stream != NULL ? &sync : NULL));
     }
 }
 
@@ -30,7 +31,8 @@ static void check_again(pkv_table *table, void *stream, uint64_t token, uint64_t
     const pkv_sync sync = on(stream);
     for (uint32_t layer = 0; layer < 2; ++layer) {
         device_rows rows = make_rows(num);
-        again(pkv_table_gather(table, 0, layer, token, num, &rows.tensor[0], &rows.tensor[1], stream != NULL ? &sync : NULL));
+        again(pkv_table_gather(table, 0, layer, token, num, &rows.tensor[0], &rows.tensor[1],
+                               stream != NULL ? &sync : NULL));
         if (stream != NULL) fake()->finish(stream);
         assert_rows(&rows, tag, layer, token, num);
     }
@@ -190,10 +192,14 @@ static void a_device_that_is_gone_is_said_by_every_call_and_ends_cleanly(void **
 int main(void) {
 #define TEST(function) device_test(case_J19_a_failure_of_##function##_belongs_to_the_call_that_needed_it)
     const struct CMUnitTest tests[] = {
-        TEST(open),       TEST(facts),       TEST(alloc),      TEST(alloc_pinned), TEST(address_kind), TEST(make_stream),
-        TEST(capturing),  TEST(wait_stream), TEST(make_event), TEST(record),       TEST(order_after),  TEST(fill),
-        TEST(write),      TEST(gather),      TEST(copy_pages),
-        device_test(a_device_that_is_gone_is_said_by_every_call_and_ends_cleanly),
+        TEST(open),         TEST(facts),
+        TEST(alloc),        TEST(alloc_pinned),
+        TEST(address_kind), TEST(make_stream),
+        TEST(capturing),    TEST(wait_stream),
+        TEST(make_event),   TEST(record),
+        TEST(order_after),  TEST(fill),
+        TEST(write),        TEST(gather),
+        TEST(copy_pages),   device_test(a_device_that_is_gone_is_said_by_every_call_and_ends_cleanly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

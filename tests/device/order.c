@@ -36,7 +36,8 @@ static bool gather_behind_a_commit(void) {
     const pkv_sync commit = in(a), gather = in(b);
     assert_ok(pkv_table_commit(table, 8, &commit));
     device_rows back = make_rows(8);
-    assert_ok(pkv_table_gather(table, 0, 1, 0, 8, &back.tensor[0], &back.tensor[1], &gather)); /* returns though a is held */
+    assert_ok(
+        pkv_table_gather(table, 0, 1, 0, 8, &back.tensor[0], &back.tensor[1], &gather)); /* returns though a is held */
     if (!fake()->settings().ignore_order) assert_false(fake()->idle(streams[b]));
     if (fake()->settings().ignore_order) fake()->finish(streams[b]);
     fake()->let_go(streams[a]);
@@ -124,7 +125,8 @@ static bool batch_reads_what_tables_committed(void) {
     fake()->let_go(streams[a]);
     fake()->finish(streams[c]);
     const bool right = are_rows(&back, 1, 1, 0, 0, 5) && are_rows(&back, 2, 1, 0, 6, 3);
-    for (int i = 0; i < row_bytes * 3; ++i) assert_int_equal(fake()->view(back.at[0])[9 * row_bytes + i], 0); /* padding */
+    for (int i = 0; i < row_bytes * 3; ++i)
+        assert_int_equal(fake()->view(back.at[0])[9 * row_bytes + i], 0); /* padding */
     assert_ok(pkv_batch_destroy(batch));
     for (int i = 0; i < 2; ++i) end_table(tables[i]);
     end_device_pool(pool);
@@ -212,7 +214,8 @@ static void the_same_stream_uses_freed_pages_at_once(void **state) {
         assert_ok(pkv_table_destroy(table, &sync));
         table = new_table(pool, first + 10, 8);
     }
-    assert_int_equal(fake()->counts().orders, before.orders); /* no stream waits for another one, and no thread for any */
+    assert_int_equal(fake()->counts().orders,
+                     before.orders); /* no stream waits for another one, and no thread for any */
     assert_int_equal(fake()->counts().waits, before.waits);
     fake()->let_go(streams[a]);
     end_table(table);
@@ -475,8 +478,10 @@ static bool in_place_kernel(const pkv_sync *declared, int use) {
     unsigned char junk[row_bytes];
     memset(junk, 0x99, sizeof junk);
     for (int i = 0; i < 8; ++i)
-        fake()->put(streams[use], (char *)layout.k_base + (uint64_t)slots[i] / page_tokens * layout.k.page +
-                                      (uint64_t)slots[i] % page_tokens * layout.k.token, junk, sizeof junk);
+        fake()->put(streams[use],
+                    (char *)layout.k_base + (uint64_t)slots[i] / page_tokens * layout.k.page +
+                        (uint64_t)slots[i] % page_tokens * layout.k.token,
+                    junk, sizeof junk);
     if (fake()->settings().ignore_order) fake()->finish(streams[use]);
     fake()->let_go(streams[a]);
     fake()->finish(NULL);
@@ -762,7 +767,8 @@ static void case_J07_a_thousand_rounds_without_a_wrong_byte(void **state) {
             for (uint32_t i = 0; i < 8; ++i) assert_rows(&back[i], round - 8 + i, 1, 0, 4);
         }
         pkv_table *table = new_table(pool, 1, 4);
-        const pkv_sync writes = in((int)random_below(&random, 3)), reads = in((int)random_below(&random, 3)), frees = reads;
+        const pkv_sync writes = in((int)random_below(&random, 3)), reads = in((int)random_below(&random, 3)),
+                       frees = reads;
         fill_rows(&rows[at], writes.handle, round, 1, 0, 4);
         assert_ok(pkv_table_write(table, 0, 1, 0, 4, &rows[at].tensor[0], &rows[at].tensor[1], &writes));
         assert_ok(pkv_table_commit(table, 4, &writes));

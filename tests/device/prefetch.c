@@ -76,7 +76,8 @@ typedef struct {
 static pkv_layer_view acquire(pkv_prefetch *session, uint32_t index, void *in) {
     const pkv_sync sync = on(in);
     pkv_layer_view view = PKV_LAYER_VIEW_INIT;
-    assert_ok(pkv_prefetch_layer_acquire(session, index, 0, &sync, &view)); /* a call that waited would be out of time */
+    assert_ok(
+        pkv_prefetch_layer_acquire(session, index, 0, &sync, &view)); /* a call that waited would be out of time */
     assert_int_equal(view.num_slices, num_blocks);
     assert_int_equal(view.last, 1);
     return view;
@@ -108,7 +109,9 @@ static bool found(const seen *s, uint32_t layer, uint64_t block) {
         for (int i = 0; i < page_tokens * row_elements; ++i) {
             uint16_t element;
             memcpy(&element, s->rows[side][block] + (size_t)i * sizeof element, sizeof element);
-            if (element != element_of(1, side, layer, block * page_tokens + (uint64_t)(i / row_elements), i % row_elements)) return false;
+            if (element !=
+                element_of(1, side, layer, block * page_tokens + (uint64_t)(i / row_elements), i % row_elements))
+                return false;
         }
     return true;
 }
@@ -134,7 +137,8 @@ static void case_J11_a_stream_waits_for_the_loads_of_its_layer_and_no_thread_doe
     }
     usleep(5000);
     assert_false(fake()->idle(stream));
-    for (uint32_t layer = 0; layer < num_layers; ++layer) assert_int_equal((uint32_t)layers[layer].slices[0], 0xCCCCCCCC);
+    for (uint32_t layer = 0; layer < num_layers; ++layer)
+        assert_int_equal((uint32_t)layers[layer].slices[0], 0xCCCCCCCC);
     faulty_block(w.f, false);
     fake()->finish(stream);
     for (uint32_t layer = 0; layer < num_layers; ++layer) assert_true(found_all(&layers[layer], layer));
@@ -204,7 +208,8 @@ static void case_J20_a_load_that_fails_advances_the_stream_and_fails_its_table(v
     }
     faulty_block(w.f, false);
     fake()->finish(stream);
-    uint64_t lost = num_blocks, missing = 0; /* one block, in the layer that failed or in both: an image that failed is forgotten */
+    uint64_t lost = num_blocks,
+             missing = 0; /* one block, in the layer that failed or in both: an image that failed is forgotten */
     for (uint32_t layer = 0; layer < num_layers; ++layer)
         for (uint64_t block = 0; block < num_blocks; ++block) {
             if (layers[layer].slices[block] >= 0) {

@@ -14,7 +14,8 @@ static int begin_tier_test(void **state) {
 }
 #define tier_test(function) cmocka_unit_test_setup_teardown(function, begin_tier_test, end_test)
 
-static pkv_pool *pool_with(const pkv_group_options *group, pkv_tier *tier, uint32_t debug, uint64_t staging_bytes, uint32_t blocks) {
+static pkv_pool *pool_with(const pkv_group_options *group, pkv_tier *tier, uint32_t debug, uint64_t staging_bytes,
+                           uint32_t blocks) {
     const pkv_tier_attachment at = attachment(tier, PKV_TIER_WRITE_BACK);
     pkv_pool_options options = device_options(group);
     options.tiers = &at;
@@ -115,8 +116,9 @@ static void case_J02_poison_is_not_put_over_a_loaded_image(void **state) {
         void *held = fake()->make_stream(0);
         pkv_table *other = new_table(pool, 50, 8);
         fake()->finish(NULL);
-        with_fake(f, f.ignore_order = ignore; f.pace_ns = UINT64_C(5000000000)); /* nothing runs that nobody waits for */
-        end_on(other, held); /* its pages are to be poisoned */
+        with_fake(f, f.ignore_order = ignore;
+                  f.pace_ns = UINT64_C(5000000000)); /* nothing runs that nobody waits for */
+        end_on(other, held);                         /* its pages are to be poisoned */
         assert_ok(pkv_table_restore(table, 0, UINT64_MAX, 10ull * one_second, NULL));
         fake()->finish(NULL);
         assert_true(has_tokens(table, stream, 0, 8, 1) == (ignore == 0));
@@ -319,7 +321,7 @@ static void case_L22_blocks_that_do_not_reach_the_device_are_lost_and_computed_a
     assert_status(pkv_table_restore(table, 0, UINT64_MAX, 10ull * one_second, &restored), PKV_ERR_LOST);
     make_well();
     const uint64_t valid = info_of(table).valid;
-    assert_true(valid <= 8 && valid % 4 == 0); /* the third block did not arrive */
+    assert_true(valid <= 8 && valid % 4 == 0);                  /* the third block did not arrive */
     assert_int_equal(tier_stats(f->tier).checksum_failures, 0); /* it is no fault of the images': they stay */
     assert_int_equal(faulty_images(f), 4);
     device_rows back = make_rows(4);

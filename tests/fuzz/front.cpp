@@ -5,8 +5,8 @@
 
 #include "handover/plan.h"
 
-#include <pagedkv/pool.h>
 #include <memory>
+#include <pagedkv/pool.h>
 
 using namespace pkv::handover;
 
@@ -65,7 +65,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (plan_parts(*pool(), {&front, 1}, {}, 1 << 20, parts) != PKV_OK) return 0;
     for (const Part &part : parts) {
         const FrontGroup &group = front.groups.at(part.their_group);
-        must(part.their_layer < group.num_layers && part.heads <= group.heads && part.their_first_head <= group.heads - part.heads);
+        must(part.their_layer < group.num_layers && part.heads <= group.heads &&
+             part.their_first_head <= group.heads - part.heads);
         must(part.layer < 2 && part.heads <= 2 && part.first_head <= 2 - part.heads);
     }
     (void)check_windows(*pool(), {&front, 1}, parts);

@@ -34,8 +34,8 @@ struct Bench {
         group.dtype = PKV_DTYPE_F8_E4M3;
         group.scales = PKV_SCALES_TOKEN_HEAD;
         group.aux_bytes = 8;
-        must(make_geometry(group, 0, 4, geometry) == PKV_OK && memory.create(geometry, PKV_HUGE_PAGES_NEVER) == PKV_OK &&
-             format.create(geometry, 0) == PKV_OK);
+        must(make_geometry(group, 0, 4, geometry) == PKV_OK &&
+             memory.create(geometry, PKV_HUGE_PAGES_NEVER) == PKV_OK && format.create(geometry, 0) == PKV_OK);
         PrefixDigest prefix{};
         prefix.fill(5);
         name.key = format.key(prefix);
@@ -87,7 +87,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (good_head) { // all slices alone: the same as all at once
         bool slices = true;
         for (uint32_t layer = 0; layer < 2; ++layer)
-            slices = b.format.unpack_layer(image.get() + b.format.slice_offset(layer), head, layer, b.memory, layer, 1) && slices;
+            slices =
+                b.format.unpack_layer(image.get() + b.format.slice_offset(layer), head, layer, b.memory, layer, 1) &&
+                slices;
         must(slices == good);
     }
     must(!b.format.unpack(image.get(), bytes - 1, b.name, b.memory, 0, &why));

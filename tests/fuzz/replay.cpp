@@ -14,9 +14,9 @@
 #include <vector>
 
 extern "C" {
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <cmocka.h>
 }
 
 namespace {
@@ -59,7 +59,8 @@ Input changed(Input input, uint64_t &random) {
         case 3: input.erase(begin, begin + static_cast<std::ptrdiff_t>(length)); break;
         case 4: {
             const Input piece(begin, begin + static_cast<std::ptrdiff_t>(length));
-            input.insert(input.begin() + static_cast<std::ptrdiff_t>(next_random(random) % input.size()), piece.begin(), piece.end());
+            input.insert(input.begin() + static_cast<std::ptrdiff_t>(next_random(random) % input.size()), piece.begin(),
+                         piece.end());
             break;
         }
         default: input.resize(at); break;
@@ -80,7 +81,8 @@ void changed_copies_are_taken_or_refused(void **) {
 void read_corpus() {
     std::error_code error;
     std::vector<std::filesystem::path> files;
-    for (const auto &file : std::filesystem::directory_iterator("tests/fuzz/corpus/" + target, error)) files.push_back(file.path());
+    for (const auto &file : std::filesystem::directory_iterator("tests/fuzz/corpus/" + target, error))
+        files.push_back(file.path());
     std::sort(files.begin(), files.end());
     for (const auto &path : files) {
         std::ifstream in(path, std::ios::binary);

@@ -20,7 +20,8 @@ static void the_first_node_leaves_signals_as_they_were(void **state) {
     if (node == NULL) skip();
     for (int number = 1; number < signals; ++number) {
         if (sigaction(number, NULL, &after) != 0) continue; /* those that the C library has for itself */
-        if (after.sa_handler != before[number].sa_handler || ((after.sa_flags ^ before[number].sa_flags) & ~restorer) != 0)
+        if (after.sa_handler != before[number].sa_handler ||
+            ((after.sa_flags ^ before[number].sa_flags) & ~restorer) != 0)
             fail_msg("signal %d has another handler", number);
     }
     assert_ok(pkv_node_close(node));

@@ -51,7 +51,8 @@ static inline void check_session(pkv_prefetch *session) {
 
 /* A sequence of `num_tokens` tokens from `first` on, in all groups, built in pieces that fit the pool: blocks before
  * `num_tokens - resident` are spilled. */
-static inline pkv_table *long_sequence(pkv_pool *pool, pkv_token first, uint64_t num_tokens, uint64_t resident, uint32_t tag) {
+static inline pkv_table *long_sequence(pkv_pool *pool, pkv_token first, uint64_t num_tokens, uint64_t resident,
+                                       uint32_t tag) {
     pkv_token token = first;
     const pkv_prompt prompt = prompt_of(&token, 1);
     pkv_admit_options options = PKV_ADMIT_OPTIONS_INIT;
@@ -76,7 +77,8 @@ static inline pkv_table *long_sequence(pkv_pool *pool, pkv_token first, uint64_t
 
 /* Compares all rows of a view with what was put in: table t has tag tags[t], and `tokens[t]` tokens. Returns how many tokens'
  * rows were compared; `next` [num_tables] is the block that each table's entries must begin with, and is moved on. */
-static inline uint64_t check_view(const pkv_layer_view *view, const uint32_t *tags, const uint64_t *tokens, uint64_t *next) {
+static inline uint64_t check_view(const pkv_layer_view *view, const uint32_t *tags, const uint64_t *tokens,
+                                  uint64_t *next) {
     const pkv_layer_layout *l = &view->layout;
     unsigned char expected[4096];
     uint64_t rows = 0;
@@ -114,8 +116,8 @@ static inline uint64_t check_view(const pkv_layer_view *view, const uint32_t *ta
 }
 
 /* One step over all layers, every view compared. Returns the ranges that it came in. */
-static inline uint64_t check_step(pkv_prefetch *session, uint32_t num_layers, uint32_t num_tables, pkv_table *const *tables,
-                                  const uint32_t *tags) {
+static inline uint64_t check_step(pkv_prefetch *session, uint32_t num_layers, uint32_t num_tables,
+                                  pkv_table *const *tables, const uint32_t *tags) {
     uint64_t ranges = 0, tokens[64], next[64];
     for (uint32_t t = 0; t < num_tables; ++t) tokens[t] = info_of(tables[t]).committed;
     assert_ok(pkv_prefetch_step_begin(session, num_tables, tables, NULL, NULL));

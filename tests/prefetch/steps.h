@@ -35,7 +35,8 @@ static inline void end_world(world *w) {
     assert_ok(pkv_tier_close(w->tier));
 }
 
-static inline pkv_prefetch *open_with_buffers(pkv_pool *pool, uint32_t num_buffers, uint32_t flags, const uint64_t *staging) {
+static inline pkv_prefetch *open_with_buffers(pkv_pool *pool, uint32_t num_buffers, uint32_t flags,
+                                              const uint64_t *staging) {
     pkv_prefetch_options options = PKV_PREFETCH_OPTIONS_INIT;
     options.num_buffers = num_buffers;
     options.flags = flags;
@@ -67,7 +68,7 @@ static inline uint64_t check_of_one(const pkv_layer_view *view, uint32_t tag, ui
 
 /* Layers [first, end) of a step that is under way, whole or in ranges. Returns the ranges. */
 static inline uint64_t check_layers(pkv_prefetch *session, uint32_t first, uint32_t end, uint32_t num_tables,
-                             const uint32_t *tags, const uint64_t *tokens) {
+                                    const uint32_t *tags, const uint64_t *tokens) {
     uint64_t ranges = 0, all = 0;
     for (uint32_t t = 0; t < num_tables; ++t) all += tokens[t];
     for (uint32_t index = first; index < end; ++index) {

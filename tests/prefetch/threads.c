@@ -28,8 +28,8 @@ static void *work(void *context) {
     worker *at = context;
     storm_worker *w = &at->w;
     at->p.w = w;
-    for (int step = 0; step < steps && w->failure[0] == 0 &&
-                       (now_ms() < deadline_ms || w->rows_compared == 0 || at->p.steps == 0);
+    for (int step = 0;
+         step < steps && w->failure[0] == 0 && (now_ms() < deadline_ms || w->rows_compared == 0 || at->p.steps == 0);
          ++step)
         if (storm_below(w, 2) == 0)
             storm_step(w);

@@ -153,8 +153,8 @@ pkv_status test_pool_create(const pkv_pool_options *options, pkv_pool **pool) {
     return pkv_pool_create(&on_device, pool);
 }
 
-pkv_status test_pool_release(pkv_pool *pool, uint32_t group, uint64_t num_pages, const pkv_page *pages, pkv_status *statuses,
-                             const pkv_sync *sync) {
+pkv_status test_pool_release(pkv_pool *pool, uint32_t group, uint64_t num_pages, const pkv_page *pages,
+                             pkv_status *statuses, const pkv_sync *sync) {
     if (!with_streams(sync)) return pkv_pool_release(pool, group, num_pages, pages, statuses, sync);
     int number;
     const pkv_sync stream = some_stream(&number);
@@ -172,16 +172,18 @@ pkv_status test_pool_write(pkv_pool *pool, uint32_t group, uint32_t layer, uint6
 pkv_status test_pool_gather(pkv_pool *pool, uint32_t group, uint32_t layer, uint64_t num_pages, const pkv_page *pages,
                             uint64_t first_token, uint64_t num_tokens, const pkv_tensor *k, const pkv_tensor *v,
                             const pkv_sync *sync) {
-    if (!with_streams(sync)) return pkv_pool_gather(pool, group, layer, num_pages, pages, first_token, num_tokens, k, v, sync);
+    if (!with_streams(sync))
+        return pkv_pool_gather(pool, group, layer, num_pages, pages, first_token, num_tokens, k, v, sync);
     int number;
     const pkv_sync stream = some_stream(&number);
-    const pkv_status status = pkv_pool_gather(pool, group, layer, num_pages, pages, first_token, num_tokens, k, v, &stream);
+    const pkv_status status =
+        pkv_pool_gather(pool, group, layer, num_pages, pages, first_token, num_tokens, k, v, &stream);
     the.device->finish(stream.handle);
     return status;
 }
 
-pkv_status test_pool_copy_pages(pkv_pool *pool, uint32_t group, uint64_t num_pages, const pkv_page *src, const pkv_page *dst,
-                                const pkv_sync *sync) {
+pkv_status test_pool_copy_pages(pkv_pool *pool, uint32_t group, uint64_t num_pages, const pkv_page *src,
+                                const pkv_page *dst, const pkv_sync *sync) {
     if (!with_streams(sync)) return pkv_pool_copy_pages(pool, group, num_pages, src, dst, sync);
     int number;
     const pkv_sync stream = some_stream(&number);
@@ -249,7 +251,8 @@ pkv_status test_table_truncate(pkv_table *table, uint64_t num_tokens, const pkv_
     return pkv_table_truncate(table, num_tokens, &stream);
 }
 
-pkv_status test_table_accept(pkv_table *table, uint64_t num_positions, const uint64_t *positions, const pkv_sync *sync) {
+pkv_status test_table_accept(pkv_table *table, uint64_t num_positions, const uint64_t *positions,
+                             const pkv_sync *sync) {
     if (!with_streams(sync)) return pkv_table_accept(table, num_positions, positions, sync);
     int number;
     const pkv_sync stream = stream_of(table, true, &number);
@@ -301,7 +304,8 @@ pkv_status test_batch_gather(pkv_batch *batch, uint32_t group, uint32_t layer, c
     return status;
 }
 
-pkv_status test_batch_commit(pkv_batch *batch, const uint32_t *num_accepted, pkv_status *statuses, const pkv_sync *sync) {
+pkv_status test_batch_commit(pkv_batch *batch, const uint32_t *num_accepted, pkv_status *statuses,
+                             const pkv_sync *sync) {
     if (!with_streams(sync)) return pkv_batch_commit(batch, num_accepted, statuses, sync);
     int number;
     const pkv_sync stream = stream_of(batch, true, &number);

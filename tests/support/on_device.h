@@ -18,15 +18,15 @@ bool runs_with_streams(void);
 void settle_device(void);
 
 pkv_status test_pool_create(const pkv_pool_options *options, pkv_pool **pool);
-pkv_status test_pool_release(pkv_pool *pool, uint32_t group, uint64_t num_pages, const pkv_page *pages, pkv_status *statuses,
-                             const pkv_sync *sync);
+pkv_status test_pool_release(pkv_pool *pool, uint32_t group, uint64_t num_pages, const pkv_page *pages,
+                             pkv_status *statuses, const pkv_sync *sync);
 pkv_status test_pool_write(pkv_pool *pool, uint32_t group, uint32_t layer, uint64_t num_slots, const pkv_slot *slots,
                            const pkv_tensor *k, const pkv_tensor *v, const pkv_sync *sync);
 pkv_status test_pool_gather(pkv_pool *pool, uint32_t group, uint32_t layer, uint64_t num_pages, const pkv_page *pages,
                             uint64_t first_token, uint64_t num_tokens, const pkv_tensor *k, const pkv_tensor *v,
                             const pkv_sync *sync);
-pkv_status test_pool_copy_pages(pkv_pool *pool, uint32_t group, uint64_t num_pages, const pkv_page *src, const pkv_page *dst,
-                                const pkv_sync *sync);
+pkv_status test_pool_copy_pages(pkv_pool *pool, uint32_t group, uint64_t num_pages, const pkv_page *src,
+                                const pkv_page *dst, const pkv_sync *sync);
 pkv_status test_table_destroy(pkv_table *table, const pkv_sync *sync);
 pkv_status test_table_clear(pkv_table *table, const pkv_sync *sync);
 pkv_status test_table_write(pkv_table *table, uint32_t group, uint32_t layer, uint64_t position, uint64_t num_tokens,
@@ -46,7 +46,8 @@ pkv_status test_batch_write(pkv_batch *batch, uint32_t group, uint32_t layer, co
                             const pkv_sync *sync);
 pkv_status test_batch_gather(pkv_batch *batch, uint32_t group, uint32_t layer, const uint64_t *first, uint64_t padded,
                              const pkv_tensor *k, const pkv_tensor *v, const pkv_sync *sync);
-pkv_status test_batch_commit(pkv_batch *batch, const uint32_t *num_accepted, pkv_status *statuses, const pkv_sync *sync);
+pkv_status test_batch_commit(pkv_batch *batch, const uint32_t *num_accepted, pkv_status *statuses,
+                             const pkv_sync *sync);
 /* A view is what the host sees once its stream has come so far. */
 pkv_status test_prefetch_layer_acquire(pkv_prefetch *session, uint32_t index, uint64_t timeout_ns, const pkv_sync *sync,
                                        pkv_layer_view *view);

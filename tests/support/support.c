@@ -151,7 +151,8 @@ void write_rows(pkv_table *table, uint64_t position, uint64_t count, uint32_t ta
         pkv_tensor tensors[2] = {PKV_TENSOR_INIT, PKV_TENSOR_INIT};
         for (int side = 0; side < 2; ++side) {
             for (size_t i = 0; i < elements; ++i)
-                rows[side][i] = element(tag, layer, position + i / small_row_elements, side, (int)(i % small_row_elements));
+                rows[side][i] =
+                    element(tag, layer, position + i / small_row_elements, side, (int)(i % small_row_elements));
             tensors[side].data = rows[side];
             tensors[side].dtype = PKV_DTYPE_F16;
             tensors[side].num_tokens = count;
@@ -179,8 +180,9 @@ void check_rows(pkv_table *table, uint64_t position, uint64_t count, uint32_t ta
                 const uint64_t at = position + i / small_row_elements;
                 const uint16_t expected = element(tag, layer, at, side, (int)(i % small_row_elements));
                 if (rows[side][i] != expected)
-                    fail_msg("%s of layer %u, token %llu, element %zu is %04x, not %04x (tag %u)", side == 0 ? "K" : "V", layer,
-                             (unsigned long long)at, i % small_row_elements, rows[side][i], expected, tag);
+                    fail_msg("%s of layer %u, token %llu, element %zu is %04x, not %04x (tag %u)",
+                             side == 0 ? "K" : "V", layer, (unsigned long long)at, i % small_row_elements,
+                             rows[side][i], expected, tag);
             }
     }
     free(rows[0]);
@@ -324,7 +326,8 @@ pkv_page page_in(pkv_table *table, uint32_t group, uint64_t block) {
     return page;
 }
 
-void known_row(unsigned char *row, uint64_t bytes, uint32_t tag, uint32_t group, uint32_t layer, uint64_t token, int side) {
+void known_row(unsigned char *row, uint64_t bytes, uint32_t tag, uint32_t group, uint32_t layer, uint64_t token,
+               int side) {
     test_random random = {(((((uint64_t)tag * 8 + group) * 4096 + layer) << 24) + token) * 2 + (uint64_t)side};
     for (uint64_t i = 0; i < bytes; ++i) row[i] = (unsigned char)(next_random(&random) % 255);
 }
@@ -369,8 +372,8 @@ void same_rows(pkv_pool *pool, pkv_table *table, uint32_t group, uint64_t positi
             for (uint64_t i = 0; i < count; ++i) {
                 known_row(expected, bytes, tag, group, layer, origin + i, side);
                 if (memcmp(rows + i * bytes, expected, bytes) != 0)
-                    fail_msg("%s of group %u, layer %u, token %llu is not token %llu of tag %u", side == 0 ? "K" : "V", group,
-                             layer, (unsigned long long)(position + i), (unsigned long long)(origin + i), tag);
+                    fail_msg("%s of group %u, layer %u, token %llu is not token %llu of tag %u", side == 0 ? "K" : "V",
+                             group, layer, (unsigned long long)(position + i), (unsigned long long)(origin + i), tag);
             }
             free(rows);
             free(expected);

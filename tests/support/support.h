@@ -112,7 +112,8 @@ pkv_page_info group_page(pkv_pool *pool, uint32_t group, pkv_page page);
 /* The page of a block in a group. */
 pkv_page page_in(pkv_table *table, uint32_t group, uint64_t block);
 /* Bytes of one row of all heads; never 0xFF, which poison looks like. */
-void known_row(unsigned char *row, uint64_t bytes, uint32_t tag, uint32_t group, uint32_t layer, uint64_t token, int side);
+void known_row(unsigned char *row, uint64_t bytes, uint32_t tag, uint32_t group, uint32_t layer, uint64_t token,
+               int side);
 /* Rows of any geometry, with known bytes for (tag, group, layer, token, K or V), in all layers of a group ... */
 void put_rows(pkv_pool *pool, pkv_table *table, uint32_t group, uint64_t position, uint64_t count, uint32_t tag);
 /* ... and what stands at `position` compared with what was put in as token `origin` and after. */

@@ -341,7 +341,7 @@ static void case_E10_a_pool_without_bytes_hands_its_copies_to_the_caller(void **
     assert_int_equal(count, 0);
     assert_ok(pkv_table_reserve(fork, 7));
     assert_int_not_equal(page_at(fork, 1), shared);
-    assert_int_equal(page_of(pool, shared).count, 2); /* held until the copy is made */
+    assert_int_equal(page_of(pool, shared).count, 2);              /* held until the copy is made */
     assert_status(pkv_table_commit(fork, 7, NULL), PKV_ERR_STATE); /* not made yet */
     assert_ok(pkv_table_take_copies(fork, NULL, 0, &count));
     assert_int_equal(count, 1);

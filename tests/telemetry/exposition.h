@@ -246,8 +246,7 @@ typedef struct {
 
 /* Not inlined: where statistics have no histograms, compilers warn of what is never reached. */
 __attribute__((noinline)) static void exposition_compare_histogram(const exposition *e, const field *f,
-                                                                   const char *labels,
-                                                                   const pkv_histogram *histogram) {
+                                                                   const char *labels, const pkv_histogram *histogram) {
     char name[128], all[512];
     uint64_t count = 0;
     for (int bucket = 0; bucket < PKV_HISTOGRAM_BUCKETS; ++bucket) {

@@ -107,8 +107,11 @@ static void a_tensor_of_a_type_that_does_not_convert_is_refused(void **state) {
     static const struct {
         int32_t dtype;
         pkv_status status;
-    } others[] = {{PKV_DTYPE_OPAQUE, PKV_ERR_UNSUPPORTED}, {PKV_DTYPE_F8_E4M3, PKV_ERR_UNSUPPORTED},
-                  {PKV_DTYPE_I8, PKV_ERR_UNSUPPORTED}, {0, PKV_ERR_INVALID}, {99, PKV_ERR_INVALID}};
+    } others[] = {{PKV_DTYPE_OPAQUE, PKV_ERR_UNSUPPORTED},
+                  {PKV_DTYPE_F8_E4M3, PKV_ERR_UNSUPPORTED},
+                  {PKV_DTYPE_I8, PKV_ERR_UNSUPPORTED},
+                  {0, PKV_ERR_INVALID},
+                  {99, PKV_ERR_INVALID}};
     fixture f = begin_with(&small);
     const pkv_slot slots[3] = {0, 1, 2};
     const pkv_page page = 0;

@@ -3,7 +3,6 @@
  * set of kernels that this machine runs. Field cases E11, G, H and I10; large addresses are in addresses.c. */
 #include "support/paged.h"
 
-
 static const paged_config small = {
     .dtype = PKV_DTYPE_F16, .k_row = 16, .v_row = 16, .heads = 2, .page_tokens = 4, .layers = 2, .pages = 6};
 

@@ -75,7 +75,7 @@ typedef struct faulty {
         uint64_t skip, times;
         fault_rule fault;
     } rules[faulty_most_rules];
-    fault_rule (*decide)(struct faulty *tier, int kind); /* instead of the rules; under the mutex */
+    fault_rule (*decide)(struct faulty *tier, int kind);             /* instead of the rules; under the mutex */
     void (*watch)(struct faulty *tier, const pkv_tier_batch *batch); /* sees each batch first; under the mutex */
     test_random random;
     uint64_t seen[faulty_kinds]; /* items, by kind */

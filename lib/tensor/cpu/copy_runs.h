@@ -29,9 +29,7 @@ template <class T> PKV_ISA inline T get(const std::byte *p) {
     return value;
 }
 
-template <class T> PKV_ISA inline void put(std::byte *p, T value) {
-    std::memcpy(p, &value, sizeof(T));
-}
+template <class T> PKV_ISA inline void put(std::byte *p, T value) { std::memcpy(p, &value, sizeof(T)); }
 
 /// sizeof(T) to 2 * sizeof(T) bytes: the first and the last, which may overlap.
 template <class T> PKV_ISA inline void copy_ends(std::byte *dst, const std::byte *src, uint64_t bytes) {

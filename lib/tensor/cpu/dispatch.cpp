@@ -56,8 +56,6 @@ const Kernels &kernels() {
 
 } // namespace cpu
 
-const char *kernel_name() {
-    return cpu::kernels().name;
-}
+const char *kernel_name() { return cpu::kernels().name; }
 
 } // namespace pkv::tensor

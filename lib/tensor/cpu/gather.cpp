@@ -20,14 +20,13 @@ struct Side {
     bool linear; ///< a run may go on in the next page, if that is the next in memory too
 
     Side(const PagedRows &paged, const FlatRows &given)
-        : rows(paged), flat(given),
-          shape{.row_bytes = paged.row_bytes,
-                .heads = paged.heads,
-                .dst_token = given.token_stride,
-                .dst_head = given.head_stride,
-                .src_token = paged.strides.token,
-                .src_head = paged.strides.head,
-                .heads_inside = given.head_stride <= given.token_stride},
+        : rows(paged), flat(given), shape{.row_bytes = paged.row_bytes,
+                                          .heads = paged.heads,
+                                          .dst_token = given.token_stride,
+                                          .dst_head = given.head_stride,
+                                          .src_token = paged.strides.token,
+                                          .src_head = paged.strides.head,
+                                          .heads_inside = given.head_stride <= given.token_stride},
           linear(paged.strides.page == paged.page_tokens * paged.strides.token && shape.tokens_merge()) {}
 
     /// Tokens [begin, end) of the sequence; row 0 is token `first`.
@@ -61,8 +60,8 @@ void gather_pages(const LayerRows &layer, const int32_t *pages, uint64_t first, 
                   const FlatRows &v, Workers *workers) {
     const bool with_k = layer.k.row_bytes != 0 && k.base != nullptr;
     const bool with_v = layer.v.row_bytes != 0 && v.base != nullptr;
-    const uint64_t token_bytes = (with_k ? layer.k.heads * layer.k.row_bytes : 0) +
-                                 (with_v ? layer.v.heads * layer.v.row_bytes : 0);
+    const uint64_t token_bytes =
+        (with_k ? layer.k.heads * layer.k.row_bytes : 0) + (with_v ? layer.v.heads * layer.v.row_bytes : 0);
     const uint64_t payload = count * token_bytes;
     if (payload == 0) {
         return;

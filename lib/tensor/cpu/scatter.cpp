@@ -22,14 +22,14 @@ struct Side {
     Shape shape;
 
     Side(const PagedRows &paged, const FlatRows &given, uint64_t linear_tokens)
-        : rows(paged), flat(given), units(paged, linear_tokens),
-          shape{.row_bytes = paged.row_bytes,
-                .heads = paged.heads,
-                .dst_token = paged.strides.token,
-                .dst_head = paged.strides.head,
-                .src_token = given.token_stride,
-                .src_head = given.head_stride,
-                .heads_inside = given.head_stride <= given.token_stride} {}
+        : rows(paged), flat(given),
+          units(paged, linear_tokens), shape{.row_bytes = paged.row_bytes,
+                                             .heads = paged.heads,
+                                             .dst_token = paged.strides.token,
+                                             .dst_head = paged.strides.head,
+                                             .src_token = given.token_stride,
+                                             .src_head = given.head_stride,
+                                             .heads_inside = given.head_stride <= given.token_stride} {}
 
     void write(std::span<const int64_t> slots, Part part, void (*copy)(const RowNest &)) const {
         RowNest nest;
@@ -55,8 +55,8 @@ void write_slots(const LayerRows &layer, std::span<const int64_t> slots, const F
                  Workers *workers) {
     const bool with_k = layer.k.row_bytes != 0 && k.base != nullptr;
     const bool with_v = layer.v.row_bytes != 0 && v.base != nullptr;
-    const uint64_t token_bytes = (with_k ? layer.k.heads * layer.k.row_bytes : 0) +
-                                 (with_v ? layer.v.heads * layer.v.row_bytes : 0);
+    const uint64_t token_bytes =
+        (with_k ? layer.k.heads * layer.k.row_bytes : 0) + (with_v ? layer.v.heads * layer.v.row_bytes : 0);
     const uint64_t payload = slots.size() * token_bytes;
     if (payload == 0) {
         return;

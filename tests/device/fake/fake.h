@@ -15,17 +15,17 @@
 enum { fake_fail_name = 32 };
 
 struct fake_settings {
-    int devices;              /* 0: as without a driver */
-    uint64_t seed;            /* of the order of streams, and of blocks and threads */
-    uint64_t pace_ns;         /* longest pause of the device's own thread between two pieces of work */
-    int open_memory;          /* memory of the device can be read and written at its address by the host, too */
-    int all_pinned;           /* the device reads all host memory; rows to be written are taken from there at once */
-    int no_words;             /* no wait_word() */
-    int no_stream_ids;        /* no stream_id() */
-    int ignore_order;         /* order_after() does nothing: what a library would do that forgets it */
-    int refuse_pins;          /* pin() fails */
-    int stopped_clock;        /* nothing takes any time between two events */
-    uint64_t memory_limit;    /* of a device; 0: none */
+    int devices;           /* 0: as without a driver */
+    uint64_t seed;         /* of the order of streams, and of blocks and threads */
+    uint64_t pace_ns;      /* longest pause of the device's own thread between two pieces of work */
+    int open_memory;       /* memory of the device can be read and written at its address by the host, too */
+    int all_pinned;        /* the device reads all host memory; rows to be written are taken from there at once */
+    int no_words;          /* no wait_word() */
+    int no_stream_ids;     /* no stream_id() */
+    int ignore_order;      /* order_after() does nothing: what a library would do that forgets it */
+    int refuse_pins;       /* pin() fails */
+    int stopped_clock;     /* nothing takes any time between two events */
+    uint64_t memory_limit; /* of a device; 0: none */
     /* One call fails: of the function of the table with this name, after so many that go well. */
     char fail[fake_fail_name];
     uint64_t fail_after;
@@ -36,13 +36,13 @@ struct fake_settings {
 struct fake_counts {
     uint64_t contexts, streams, events, allocations, pinned, pins; /* of the library's, open now */
     uint64_t device_bytes;
-    uint64_t launches;        /* kernels, copies, fills put into streams */
+    uint64_t launches; /* kernels, copies, fills put into streams */
     uint64_t writes, gathers, page_copies, packs, unpacks, copies, fills;
     uint64_t records, orders, waits; /* events recorded; streams ordered after one; waits of threads */
-    uint64_t faults;          /* addresses that the device cannot read, in a kernel */
-    uint64_t capture_faults;  /* calls that end a capture, or that a captured stream does not take */
-    uint64_t dead_streams;    /* uses of streams that had ended */
-    uint64_t last_blocks;     /* max_blocks of the last transfer */
+    uint64_t faults;                 /* addresses that the device cannot read, in a kernel */
+    uint64_t capture_faults;         /* calls that end a capture, or that a captured stream does not take */
+    uint64_t dead_streams;           /* uses of streams that had ended */
+    uint64_t last_blocks;            /* max_blocks of the last transfer */
 };
 
 /* What a program asks of the device itself: what it would ask the runtime. */
@@ -50,11 +50,12 @@ struct fake_device {
     struct fake_settings (*settings)(void);
     void (*set)(const struct fake_settings *settings);
     struct fake_counts (*counts)(void);
-    void (*reset)(void); /* default settings, counts of events to 0; streams, events and memory of the program's are gone */
+    void (*reset)(
+        void); /* default settings, counts of events to 0; streams, events and memory of the program's are gone */
 
     void *(*make_stream)(int32_t device);
     void (*end_stream)(void *stream);
-    void (*hold)(void *stream);   /* nothing in it runs */
+    void (*hold)(void *stream); /* nothing in it runs */
     void (*let_go)(void *stream);
     void (*finish)(void *stream); /* the thread waits for it; NULL: for everything */
     bool (*idle)(void *stream);

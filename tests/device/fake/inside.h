@@ -70,11 +70,11 @@ bool fake_fails(const char *function, pkv_status *status, char *why, size_t why_
 stream *fake_stream(int32_t device, void *handle); /* NULL: there is none */
 stream *fake_new_stream(int32_t device, bool librarys);
 void fake_end_stream(stream *s);
-void fake_put(stream *s, work *w);      /* takes w over */
-point *fake_record(stream *s);          /* a new point at the end of a stream */
-void fake_await(stream *s, point *p);   /* work behind waits; NULL: no wait */
+void fake_put(stream *s, work *w);    /* takes w over */
+point *fake_record(stream *s);        /* a new point at the end of a stream */
+void fake_await(stream *s, point *p); /* work behind waits; NULL: no wait */
 void fake_drop_point(point *p);
-void fake_wait(point *p);               /* the thread waits, and works meanwhile */
+void fake_wait(point *p); /* the thread waits, and works meanwhile */
 void fake_wait_stream(stream *s);
 void fake_wait_all(void);
 void fake_start_thread(void);

@@ -78,8 +78,13 @@ static void close_context(pkv_device_context *context) {
 static pkv_status facts(pkv_device_context *context, pkv_device_facts *out, char *why, size_t why_bytes) {
     (void)context;
     ENTER("facts");
-    pkv_device_facts f = {.struct_size = out->struct_size, .name = "host memory", .memory_bytes = UINT64_C(1) << 34,
-                          .multiprocessors = 4, .compute = 90, .waits_on_words = !fake_settings.no_words, .batched_copies = 1};
+    pkv_device_facts f = {.struct_size = out->struct_size,
+                          .name = "host memory",
+                          .memory_bytes = UINT64_C(1) << 34,
+                          .multiprocessors = 4,
+                          .compute = 90,
+                          .waits_on_words = !fake_settings.no_words,
+                          .batched_copies = 1};
     *out = f;
     LEAVE;
 }
@@ -101,7 +106,8 @@ static void free_memory(pkv_device_context *context, void *address) {
     pthread_mutex_unlock(&fake_lock);
 }
 
-static pkv_status alloc_pinned(pkv_device_context *context, uint64_t bytes, void **address, char *why, size_t why_bytes) {
+static pkv_status alloc_pinned(pkv_device_context *context, uint64_t bytes, void **address, char *why,
+                               size_t why_bytes) {
     (void)context;
     ENTER("alloc_pinned");
     *address = fake_alloc_pinned(bytes, true);
@@ -124,7 +130,8 @@ static void unpin(pkv_device_context *context, void *address) {
     pthread_mutex_unlock(&fake_lock);
 }
 
-static pkv_status address_kind(pkv_device_context *context, const void *address, int32_t *kind, char *why, size_t why_bytes) {
+static pkv_status address_kind(pkv_device_context *context, const void *address, int32_t *kind, char *why,
+                               size_t why_bytes) {
     ENTER("address_kind");
     *kind = fake_kind(context->device, address);
     LEAVE;
@@ -178,7 +185,8 @@ static pkv_status wait_stream(pkv_device_context *context, void *handle, char *w
     LEAVE;
 }
 
-static pkv_status make_event(pkv_device_context *context, int32_t timed, pkv_device_event **event, char *why, size_t why_bytes) {
+static pkv_status make_event(pkv_device_context *context, int32_t timed, pkv_device_event **event, char *why,
+                             size_t why_bytes) {
     (void)context, (void)timed;
     ENTER("make_event");
     *event = calloc(1, sizeof **event);
@@ -195,7 +203,8 @@ static void end_event(pkv_device_context *context, pkv_device_event *event) {
     free(event);
 }
 
-static pkv_status record(pkv_device_context *context, pkv_device_event *event, void *handle, char *why, size_t why_bytes) {
+static pkv_status record(pkv_device_context *context, pkv_device_event *event, void *handle, char *why,
+                         size_t why_bytes) {
     ENTER("record");
     stream *s = fake_stream(context->device, handle);
     if (s == NULL) {
@@ -225,7 +234,8 @@ static pkv_status wait_event(pkv_device_context *context, pkv_device_event *even
     LEAVE;
 }
 
-static pkv_status order_after(pkv_device_context *context, void *handle, pkv_device_event *event, char *why, size_t why_bytes) {
+static pkv_status order_after(pkv_device_context *context, void *handle, pkv_device_event *event, char *why,
+                              size_t why_bytes) {
     ENTER("order_after");
     stream *s = fake_stream(context->device, handle);
     if (s == NULL) {
@@ -239,7 +249,8 @@ static pkv_status order_after(pkv_device_context *context, void *handle, pkv_dev
     LEAVE;
 }
 
-static pkv_status order_after_caller(pkv_device_context *context, void *handle, void *event, char *why, size_t why_bytes) {
+static pkv_status order_after_caller(pkv_device_context *context, void *handle, void *event, char *why,
+                                     size_t why_bytes) {
     return order_after(context, handle, event, why, why_bytes);
 }
 
@@ -247,8 +258,8 @@ static pkv_status query_caller(pkv_device_context *context, void *event, char *w
     return query(context, event, why, why_bytes);
 }
 
-static pkv_status elapsed_ns(pkv_device_context *context, pkv_device_event *from, pkv_device_event *to, uint64_t *ns, char *why,
-                             size_t why_bytes) {
+static pkv_status elapsed_ns(pkv_device_context *context, pkv_device_event *from, pkv_device_event *to, uint64_t *ns,
+                             char *why, size_t why_bytes) {
     (void)context;
     ENTER("elapsed_ns");
     if (from->last == NULL || to->last == NULL || !from->last->passed || !to->last->passed)
@@ -288,7 +299,8 @@ static void run_set(work *w) {
     __atomic_store_n(set->word, set->value, __ATOMIC_RELEASE);
 }
 
-static pkv_status write_word(pkv_device_context *context, void *handle, uint64_t *word, uint64_t value, char *why, size_t why_bytes) {
+static pkv_status write_word(pkv_device_context *context, void *handle, uint64_t *word, uint64_t value, char *why,
+                             size_t why_bytes) {
     ENTER("write_word");
     stream *s = fake_stream(context->device, handle);
     if (s == NULL) {
@@ -306,7 +318,8 @@ static pkv_status write_word(pkv_device_context *context, void *handle, uint64_t
 
 static emulated_grid grid(uint32_t max_blocks) {
     const uint32_t blocks = 1 + (uint32_t)(fake_random() % 5);
-    return (emulated_grid){max_blocks != 0 && max_blocks < blocks ? max_blocks : blocks, 32u << fake_random() % 3, fake_random() | 1};
+    return (emulated_grid){max_blocks != 0 && max_blocks < blocks ? max_blocks : blocks, 32u << fake_random() % 3,
+                           fake_random() | 1};
 }
 
 static void check(pkv_status status) {
@@ -342,7 +355,8 @@ static pkv_status copy(pkv_device_context *context, void *handle, int32_t direct
     if (s == NULL) {
         status = no_stream(why, why_bytes);
     } else if (waits) {
-        status = fake_why(PKV_ERR_INVALID, why, why_bytes, "ordinary host memory in a copy: the library has none to give");
+        status =
+            fake_why(PKV_ERR_INVALID, why, why_bytes, "ordinary host memory in a copy: the library has none to give");
         ++fake_counts.faults;
     } else {
         copy_work *w = (copy_work *)fake_work(sizeof *w + num_copies * sizeof *copies, run_copies);
@@ -367,8 +381,8 @@ static void run_fill(work *w) {
     memset(fake_view(f->at), f->value, f->bytes);
 }
 
-static pkv_status fill(pkv_device_context *context, void *handle, void *address, uint8_t value, uint64_t bytes, char *why,
-                       size_t why_bytes) {
+static pkv_status fill(pkv_device_context *context, void *handle, void *address, uint8_t value, uint64_t bytes,
+                       char *why, size_t why_bytes) {
     ENTER("fill");
     stream *s = fake_stream(context->device, handle);
     if (s == NULL) {
@@ -445,16 +459,17 @@ static pkv_device_flat *view_flats(const pkv_device_flat *flats, uint32_t num) {
 static uint64_t reach(const pkv_device_write *write, const pkv_device_flat *rows, const pkv_device_paged *side,
                       const pkv_device_layer *layer) {
     const uint64_t stored = pkv_dtype_bytes(layer->dtype), flat = pkv_dtype_bytes(write->flat_dtype);
-    const uint64_t row = stored == 0 || write->flat_dtype == layer->dtype ? side->row_bytes : side->row_bytes / stored * flat;
+    const uint64_t row =
+        stored == 0 || write->flat_dtype == layer->dtype ? side->row_bytes : side->row_bytes / stored * flat;
     return (write->num_slots - 1) * rows->token_stride + (layer->heads - 1) * rows->head_stride + row;
 }
 
 /* Host memory of a program that knows nothing of devices: it will have other rows by the time that the kernel runs. */
-static unsigned char *take_rows(const pkv_device_write *write, pkv_device_flat *rows,
-                                const pkv_device_paged *side, const pkv_device_layer *layer) {
+static unsigned char *take_rows(const pkv_device_write *write, pkv_device_flat *rows, const pkv_device_paged *side,
+                                const pkv_device_layer *layer) {
     if (rows->base == NULL || side->row_bytes == 0 || write->num_slots == 0 || fake_is_known(rows->base)) return NULL;
     const uint64_t bytes = reach(write, rows, side, layer);
-    unsigned char *own = malloc(bytes + 64) , *at = own + ((uintptr_t)rows->base - (uintptr_t)own) % 64;
+    unsigned char *own = malloc(bytes + 64), *at = own + ((uintptr_t)rows->base - (uintptr_t)own) % 64;
     memcpy(at, rows->base, bytes);
     rows->base = at;
     return own;
@@ -478,7 +493,8 @@ static void run_write(work *w) {
     free(rows_v);
 }
 
-static pkv_status write_rows(pkv_device_context *context, void *handle, const pkv_device_write *write, char *why, size_t why_bytes) {
+static pkv_status write_rows(pkv_device_context *context, void *handle, const pkv_device_write *write, char *why,
+                             size_t why_bytes) {
     ENTER("write");
     stream *s = fake_stream(context->device, handle);
     if (s == NULL) {
@@ -499,8 +515,10 @@ static pkv_status write_rows(pkv_device_context *context, void *handle, const pk
     k->write.v = pack_array(&p, write->v, write->num_layers * sizeof *write->v);
     if (write->slots_on_host) k->write.slots = pack_array(&p, write->slots, slots);
     if (fake_settings.all_pinned && write->num_layers == 1) {
-        k->taken[0] = take_rows(write, (pkv_device_flat *)(uintptr_t)k->write.k, &write->layers[0].k, &write->layers[0]);
-        k->taken[1] = take_rows(write, (pkv_device_flat *)(uintptr_t)k->write.v, &write->layers[0].v, &write->layers[0]);
+        k->taken[0] =
+            take_rows(write, (pkv_device_flat *)(uintptr_t)k->write.k, &write->layers[0].k, &write->layers[0]);
+        k->taken[1] =
+            take_rows(write, (pkv_device_flat *)(uintptr_t)k->write.v, &write->layers[0].v, &write->layers[0]);
     }
     fake_put(s, &k->base);
     ++fake_counts.launches;
@@ -512,7 +530,8 @@ static void run_gather(work *w) {
     kernel *k = (kernel *)w;
     pkv_device_gather gather = k->gather;
     pkv_device_layer *layers = view_layers(gather.layers, gather.num_layers);
-    pkv_device_flat *rows_k = view_flats(gather.k, gather.num_layers), *rows_v = view_flats(gather.v, gather.num_layers);
+    pkv_device_flat *rows_k = view_flats(gather.k, gather.num_layers),
+                    *rows_v = view_flats(gather.v, gather.num_layers);
     gather.layers = layers;
     gather.k = rows_k;
     gather.v = rows_v;
@@ -529,7 +548,8 @@ static void run_gather(work *w) {
     free(rows_v);
 }
 
-static pkv_status gather_rows(pkv_device_context *context, void *handle, const pkv_device_gather *gather, char *why, size_t why_bytes) {
+static pkv_status gather_rows(pkv_device_context *context, void *handle, const pkv_device_gather *gather, char *why,
+                              size_t why_bytes) {
     ENTER("gather");
     stream *s = fake_stream(context->device, handle);
     if (s == NULL) {
@@ -537,7 +557,8 @@ static pkv_status gather_rows(pkv_device_context *context, void *handle, const p
         goto out;
     }
     const uint64_t sequences = gather->num_sequences;
-    const uint64_t arrays = gather->arrays_on_host ? gather->num_pages * 4 + (sequences + 1) * 4 + sequences * 24 + 80 : 0;
+    const uint64_t arrays =
+        gather->arrays_on_host ? gather->num_pages * 4 + (sequences + 1) * 4 + sequences * 24 + 80 : 0;
     if (s->capture != NULL && arrays > PKV_DEVICE_INLINE_BYTES) {
         status = end_of_capture(why, why_bytes);
         goto out;
@@ -574,9 +595,10 @@ static void run_page_copies(work *w) {
     free(to);
 }
 
-static pkv_status put_page_copies(pkv_device_context *context, void *handle, const pkv_device_layer *from, const pkv_device_layer *to,
-                                  uint32_t num_layers, uint64_t num, const int32_t *src, const int32_t *dst,
-                                  const uint32_t *tokens, uint32_t max_blocks, char *why, size_t why_bytes) {
+static pkv_status put_page_copies(pkv_device_context *context, void *handle, const pkv_device_layer *from,
+                                  const pkv_device_layer *to, uint32_t num_layers, uint64_t num, const int32_t *src,
+                                  const int32_t *dst, const uint32_t *tokens, uint32_t max_blocks, char *why,
+                                  size_t why_bytes) {
     ENTER("copy_pages");
     stream *s = fake_stream(context->device, handle);
     if (s == NULL) {
@@ -599,15 +621,17 @@ static pkv_status put_page_copies(pkv_device_context *context, void *handle, con
     LEAVE;
 }
 
-static pkv_status copy_pages(pkv_device_context *context, void *handle, const pkv_device_layer *layers, uint32_t num_layers,
-                             uint64_t num, const int32_t *src, const int32_t *dst, const uint32_t *tokens, uint32_t max_blocks,
-                             char *why, size_t why_bytes) {
-    return put_page_copies(context, handle, layers, NULL, num_layers, num, src, dst, tokens, max_blocks, why, why_bytes);
+static pkv_status copy_pages(pkv_device_context *context, void *handle, const pkv_device_layer *layers,
+                             uint32_t num_layers, uint64_t num, const int32_t *src, const int32_t *dst,
+                             const uint32_t *tokens, uint32_t max_blocks, char *why, size_t why_bytes) {
+    return put_page_copies(context, handle, layers, NULL, num_layers, num, src, dst, tokens, max_blocks, why,
+                           why_bytes);
 }
 
-static pkv_status copy_between(pkv_device_context *context, void *handle, const pkv_device_layer *from, const pkv_device_layer *to,
-                               uint32_t num_layers, uint64_t num, const int32_t *src, const int32_t *dst, const uint32_t *tokens,
-                               uint32_t max_blocks, char *why, size_t why_bytes) {
+static pkv_status copy_between(pkv_device_context *context, void *handle, const pkv_device_layer *from,
+                               const pkv_device_layer *to, uint32_t num_layers, uint64_t num, const int32_t *src,
+                               const int32_t *dst, const uint32_t *tokens, uint32_t max_blocks, char *why,
+                               size_t why_bytes) {
     return put_page_copies(context, handle, from, to, num_layers, num, src, dst, tokens, max_blocks, why, why_bytes);
 }
 
@@ -639,9 +663,10 @@ static void run_unpack(work *w) {
     free(slices);
 }
 
-static pkv_status put_slices(const char *name, void (*run)(work *), uint64_t *counter, pkv_device_context *context, void *handle,
-                             const pkv_device_layer *layers, uint32_t num_layers, const pkv_device_slice *slices,
-                             uint64_t num_slices, uint32_t max_blocks, char *why, size_t why_bytes) {
+static pkv_status put_slices(const char *name, void (*run)(work *), uint64_t *counter, pkv_device_context *context,
+                             void *handle, const pkv_device_layer *layers, uint32_t num_layers,
+                             const pkv_device_slice *slices, uint64_t num_slices, uint32_t max_blocks, char *why,
+                             size_t why_bytes) {
     ENTER(name);
     stream *s = fake_stream(context->device, handle);
     if (s == NULL) {
@@ -663,15 +688,17 @@ static pkv_status put_slices(const char *name, void (*run)(work *), uint64_t *co
 }
 
 static pkv_status pack(pkv_device_context *context, void *handle, const pkv_device_layer *layers, uint32_t num_layers,
-                       const pkv_device_slice *slices, uint64_t num_slices, uint32_t max_blocks, char *why, size_t why_bytes) {
-    return put_slices("pack", run_pack, &fake_counts.packs, context, handle, layers, num_layers, slices, num_slices, max_blocks, why,
-                      why_bytes);
+                       const pkv_device_slice *slices, uint64_t num_slices, uint32_t max_blocks, char *why,
+                       size_t why_bytes) {
+    return put_slices("pack", run_pack, &fake_counts.packs, context, handle, layers, num_layers, slices, num_slices,
+                      max_blocks, why, why_bytes);
 }
 
 static pkv_status unpack(pkv_device_context *context, void *handle, const pkv_device_layer *layers, uint32_t num_layers,
-                         const pkv_device_slice *slices, uint64_t num_slices, uint32_t max_blocks, char *why, size_t why_bytes) {
-    return put_slices("unpack", run_unpack, &fake_counts.unpacks, context, handle, layers, num_layers, slices, num_slices, max_blocks,
-                      why, why_bytes);
+                         const pkv_device_slice *slices, uint64_t num_slices, uint32_t max_blocks, char *why,
+                         size_t why_bytes) {
+    return put_slices("unpack", run_unpack, &fake_counts.unpacks, context, handle, layers, num_layers, slices,
+                      num_slices, max_blocks, why, why_bytes);
 }
 
 static uint64_t stream_id(pkv_device_context *context, void *handle) {
@@ -684,10 +711,46 @@ static uint64_t stream_id(pkv_device_context *context, void *handle) {
 
 __attribute__((visibility("default"))) const pkv_device_table *pkv_device_plugin(void) {
     static pkv_device_table table = {
-        sizeof(pkv_device_table), PKV_DEVICE_VERSION, 0, "cuda", available, count, open_context, close_context, facts, alloc, free_memory,
-        alloc_pinned, free_memory, pin, unpin, address_kind, make_stream, end_stream, capturing, wait_stream, make_event,
-        end_event, record, query, wait_event, order_after, order_after_caller, query_caller, elapsed_ns, wait_word, write_word,
-        copy, fill, write_rows, gather_rows, copy_pages, copy_between, pack, unpack, stream_id,
+        sizeof(pkv_device_table),
+        PKV_DEVICE_VERSION,
+        0,
+        "cuda",
+        available,
+        count,
+        open_context,
+        close_context,
+        facts,
+        alloc,
+        free_memory,
+        alloc_pinned,
+        free_memory,
+        pin,
+        unpin,
+        address_kind,
+        make_stream,
+        end_stream,
+        capturing,
+        wait_stream,
+        make_event,
+        end_event,
+        record,
+        query,
+        wait_event,
+        order_after,
+        order_after_caller,
+        query_caller,
+        elapsed_ns,
+        wait_word,
+        write_word,
+        copy,
+        fill,
+        write_rows,
+        gather_rows,
+        copy_pages,
+        copy_between,
+        pack,
+        unpack,
+        stream_id,
     };
     /* Another plug-in than this one: of another version, or with fewer functions. */
     const char *version = getenv("PKV_FAKE_VERSION"), *size = getenv("PKV_FAKE_TABLE");

@@ -456,15 +456,21 @@ static void reset(void) {
     fake_settings = (struct fake_settings){.devices = 2, .seed = 1, .pace_ns = 200000};
     random_state = 1;
     struct fake_counts *c = &fake_counts;
-    *c = (struct fake_counts){.contexts = c->contexts, .streams = c->streams, .events = c->events, .allocations = c->allocations,
-                              .pinned = c->pinned, .pins = c->pins, .device_bytes = c->device_bytes};
+    *c = (struct fake_counts){.contexts = c->contexts,
+                              .streams = c->streams,
+                              .events = c->events,
+                              .allocations = c->allocations,
+                              .pinned = c->pinned,
+                              .pins = c->pins,
+                              .device_bytes = c->device_bytes};
     pthread_mutex_unlock(&fake_lock);
 }
 
 __attribute__((visibility("default"))) const struct fake_device *fake_device(void) {
     static const struct fake_device device = {
-        get_settings, set_settings, counts, reset, make_stream, end_stream, hold, let_go, finish, idle, order, make_event, record, end_event,
-        alloc, alloc_pinned, free_memory, view, put, take, begin_capture, end_capture, launch, end_graph,
+        get_settings, set_settings, counts, reset,      make_stream,   end_stream,  hold,   let_go,
+        finish,       idle,         order,  make_event, record,        end_event,   alloc,  alloc_pinned,
+        free_memory,  view,         put,    take,       begin_capture, end_capture, launch, end_graph,
     };
     return &device;
 }
