@@ -14,9 +14,10 @@
 #include <vector>
 
 extern "C" {
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
+
+#include <cmocka.h>
 }
 
 namespace {
