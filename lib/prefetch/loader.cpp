@@ -325,7 +325,8 @@ pkv_status Loader::load_in_place(Task &task, int8_t tier) {
     const StoredImage &image = *task.part->image;
     const ImageFormat &format = pool_->group(image.group).image;
     const Tier &from = *(*pool_->tiers())[static_cast<uint32_t>(tier)].tier;
-    const auto *bytes = static_cast<const std::byte *>(from.address(image.key));
+    const Tier::InPlace in_place(from, image.key);
+    const std::byte *const bytes = in_place.data();
     bool good = false;
     pkv_status status = PKV_ERR_NOT_FOUND;
     uint64_t size = 0;
@@ -347,7 +348,7 @@ pkv_status Loader::load_in_place(Task &task, int8_t tier) {
         }
         // A clear, or the end of its sequence, takes images away although they are pinned: what was read may have been
         // something else in part.
-        if (from.address(image.key) != bytes) {
+        if (!in_place.holds()) {
             good = false;
             status = PKV_ERR_NOT_FOUND;
         }

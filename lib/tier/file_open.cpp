@@ -60,6 +60,8 @@ constexpr TierInside inside = {
     .list = [](void *context, uint64_t &cursor,
                std::span<pkv_tier_key> keys) { return tier_of(context).list(cursor, keys); },
     .memory = nullptr,
+    .lend = nullptr,
+    .give_back = nullptr,
 };
 
 } // namespace

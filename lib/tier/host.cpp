@@ -43,6 +43,8 @@ class HostTier {
 
     pkv_status submit(const pkv_tier_batch &batch);
     const void *address(const pkv_tier_key &key);
+    const void *lend(const pkv_tier_key &key, uint32_t &number);
+    void give_back(uint32_t number);
     uint64_t victims(std::span<pkv_tier_victim> list);
     void usage(pkv_tier_usage &out);
 
@@ -225,6 +227,19 @@ const void *HostTier::address(const pkv_tier_key &key) {
     return id != Directory::no_entry ? image(directory_.offset(id)) : nullptr;
 }
 
+const void *HostTier::lend(const pkv_tier_key &key, uint32_t &number) {
+    const Lock lock(mutex_);
+    number = directory_.find(key);
+    if (number == Directory::no_entry) return nullptr;
+    directory_.begin_use(number);
+    return image(directory_.offset(number));
+}
+
+void HostTier::give_back(uint32_t number) {
+    const Lock lock(mutex_);
+    directory_.end_use(number);
+}
+
 uint64_t HostTier::victims(std::span<pkv_tier_victim> list) {
     uint32_t ids[64];
     const Lock lock(mutex_);
@@ -263,6 +278,9 @@ constexpr TierInside inside = {
     .list = [](void *context, uint64_t &cursor,
                std::span<pkv_tier_key> keys) { return host(context).list(cursor, keys); },
     .memory = [](void *context) { return host(context).memory(); },
+    .lend = [](void *context, const pkv_tier_key &key,
+               uint32_t &number) { return host(context).lend(key, number); },
+    .give_back = [](void *context, uint32_t number) { host(context).give_back(number); },
 };
 
 pkv_tier_ops host_ops() {

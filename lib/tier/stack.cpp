@@ -182,10 +182,11 @@ void TierStack::load_in_place(LoadItem &item, size_t index, int8_t tier, const C
     pkv_status status = request != nullptr ? request->status(0) : PKV_ERR_TIMEOUT;
     bool good = false;
     if (status == PKV_OK) {
-        const void *image = request->value(0) == item.bytes ? from.address(item.key) : nullptr;
-        good = image != nullptr && consume(index, static_cast<const std::byte *>(image), item.bytes, nullptr);
+        const Tier::InPlace image(from, item.key);
+        good = image.data() != nullptr && request->value(0) == item.bytes &&
+               consume(index, image.data(), item.bytes, nullptr);
         // A clear ends pins, too: what was read then may have been something else in part.
-        if (good && from.address(item.key) != image) {
+        if (good && !image.holds()) {
             good = false;
             status = PKV_ERR_NOT_FOUND;
         }

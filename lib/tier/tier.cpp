@@ -127,6 +127,16 @@ void Tier::cancel(Request &request) {
         ops_.cancel(context_, request.handle_);
 }
 
+Tier::InPlace::InPlace(const Tier &tier, const pkv_tier_key &key) : tier_(tier), key_(key) {
+    const bool lends = tier.inside_ != nullptr && tier.inside_->lend != nullptr;
+    data_ = static_cast<const std::byte *>(lends ? tier.inside_->lend(tier.context_, key, number_) : tier.address(key));
+}
+
+Tier::InPlace::~InPlace() {
+    if (data_ != nullptr && tier_.inside_ != nullptr && tier_.inside_->give_back != nullptr)
+        tier_.inside_->give_back(tier_.context_, number_);
+}
+
 pkv_tier_usage Tier::usage() const {
     pkv_tier_usage usage = PKV_TIER_USAGE_INIT;
     if (ops_.usage != nullptr) ops_.usage(context_, &usage);

@@ -38,6 +38,25 @@ class Tier : public std::enable_shared_from_this<Tier> {
     const void *address(const pkv_tier_key &key) const {
         return ops_.address != nullptr ? ops_.address(context_, &key) : nullptr;
     }
+    /// An image that is read where it lies. While one lives nothing else is put in its place, if the tier is this library's;
+    /// in a tier of somebody else's that may happen once the image was taken away.
+    class InPlace {
+      public:
+        InPlace(const Tier &tier, const pkv_tier_key &key);
+        ~InPlace();
+        InPlace(const InPlace &) = delete;
+        InPlace &operator=(const InPlace &) = delete;
+
+        const std::byte *data() const { return data_; } ///< nullptr: there is no such image
+        /// Whether it is still the tier's: a clear takes images away although they are pinned.
+        bool holds() const { return tier_.address(key_) == data_; }
+
+      private:
+        const Tier &tier_;
+        const pkv_tier_key key_;
+        const std::byte *data_;
+        uint32_t number_ = 0;
+    };
     /// What all addresses point into, as long as the tier lives; empty for a tier that keeps its images elsewhere.
     std::span<std::byte> image_memory() const {
         return inside_ != nullptr && inside_->memory != nullptr ? inside_->memory(context_) : std::span<std::byte>();

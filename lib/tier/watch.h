@@ -74,6 +74,9 @@ struct TierInside {
     uint64_t (*list)(void *context, uint64_t &cursor, std::span<pkv_tier_key> keys);
     /// NULL, or: as Tier::image_memory().
     std::span<std::byte> (*memory)(void *context);
+    /// NULL, or: where an image lies, which nothing else is put in place of until give_back() of the number; NULL: there is none.
+    const void *(*lend)(void *context, const pkv_tier_key &key, uint32_t &number);
+    void (*give_back)(void *context, uint32_t number);
 };
 
 /// What is known of a tier of somebody else's: images that were stored in it while somebody watched. It may have
