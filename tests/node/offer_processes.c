@@ -2,8 +2,8 @@
 /* Sequences handed over between processes, with each provider of libfabric that is there; givers and pullers that
  * are killed and stopped in the middle: right bytes or a failure in time, and nothing is left behind. */
 #include "node/handover.h"
+#include "node/left_behind.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -17,23 +17,6 @@ static uint64_t now_ns(void) {
     struct timespec at;
     clock_gettime(CLOCK_MONOTONIC, &at);
     return (uint64_t)at.tv_sec * one_second + (uint64_t)at.tv_nsec;
-}
-
-/* Files of the shared memory provider that belong to a process. */
-static int files_of(pid_t pid, bool and_remove) {
-    char begin[32], path[300];
-    const int length = snprintf(begin, sizeof begin, "%d:", (int)pid);
-    int count = 0;
-    DIR *folder = opendir("/dev/shm");
-    if (folder == NULL) return 0;
-    for (struct dirent *at; (at = readdir(folder)) != NULL;) {
-        if (strncmp(at->d_name, begin, (size_t)length) != 0) continue;
-        ++count;
-        snprintf(path, sizeof path, "/dev/shm/%s", at->d_name);
-        if (and_remove) unlink(path);
-    }
-    closedir(folder);
-    return count;
 }
 
 /* 32 KiB a token. */

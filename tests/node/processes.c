@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A node that serves in another process, which is killed, stopped and started again while this one reads from it: right bytes
  * or a miss, in time, and nothing is left behind. */
+#include "node/left_behind.h"
 #include "node/nodes.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -14,22 +14,6 @@ enum { blocks = 64, tokens = blocks * tiered_page_tokens, tag = 3 };
 
 static const char *program;
 
-/* Files of the shared memory provider that belong to a process. */
-static int files_of(pid_t pid, bool and_remove) {
-    char begin[32], path[300];
-    const int length = snprintf(begin, sizeof begin, "%d:", (int)pid);
-    int count = 0;
-    DIR *folder = opendir("/dev/shm");
-    if (folder == NULL) return 0;
-    for (struct dirent *at; (at = readdir(folder)) != NULL;) {
-        if (strncmp(at->d_name, begin, (size_t)length) != 0) continue;
-        ++count;
-        snprintf(path, sizeof path, "/dev/shm/%s", at->d_name);
-        if (and_remove) unlink(path);
-    }
-    closedir(folder);
-    return count;
-}
 static int files_of_this_process(void) { return files_of(getpid(), false); }
 
 /* ---- the other process */
