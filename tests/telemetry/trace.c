@@ -338,12 +338,12 @@ static void names_are_escaped(void **state) {
     assert_ok(pkv_trace_start(0));
     check_rows(table, 0, tokens, tag);
     trace t = stop_and_load(&s);
-    /* Each byte that is no UTF-8 is replaced. */
-    assert_int_equal(trace_in_lane(&t,
-                                   "tier 0: a \"tier\"\\\n\x01 \xC3\xA4\xF0\x9F\x98\x80 "
-                                   "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD.",
-                                   NULL),
-                     1);
+    /* Each byte that is no UTF-8 is replaced. As many spans as there were times without a load. */
+    assert_in_range(trace_in_lane(&t,
+                                  "tier 0: a \"tier\"\\\n\x01 \xC3\xA4\xF0\x9F\x98\x80 "
+                                  "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD.",
+                                  NULL),
+                    1, blocks);
     trace_end(&t);
     end_table(table);
     end_pool(pool);
@@ -395,7 +395,8 @@ static void threads_have_lanes_of_their_own(void **state) {
     for (int i = 0; i < threads; ++i)
         assert_int_equal(pthread_create(&workers[i], NULL, restore_again_and_again, &restorers[i]), 0);
     uint64_t spans = 0, second_lanes = 0;
-    for (int round = 0; round < (long_tests() ? 200 : 20); ++round) {
+    /* Until two of them were seen to wait at a time, which takes a while on a busy machine. */
+    for (int round = 0; round < (long_tests() ? 200 : 20) || (second_lanes == 0 && round < 2000); ++round) {
         assert_ok(pkv_trace_start(round % 2 == 0 ? 0 : 100));
         usleep(10000);
         trace t = stop_and_load(&s); /* while others go on recording */
