@@ -124,28 +124,37 @@ static bool found_all(const seen *s, uint32_t layer) {
 
 /* ---- the stream waits ---- */
 
-static void case_J11_a_stream_waits_for_the_loads_of_its_layer_and_no_thread_does(void **state) {
-    (void)state;
-    world w = make_world(2, 0);
-    faulty_block(w.f, true); /* loads do not end */
-    assert_ok(pkv_prefetch_step_begin(w.session, 1, &w.table, NULL, NULL));
+/* A step whose kernels are all in the stream before a load ends. */
+static void step_of_a_stream_that_waits(world *w) {
+    faulty_block(w->f, true); /* loads do not end */
+    assert_ok(pkv_prefetch_step_begin(w->session, 1, &w->table, NULL, NULL));
     seen layers[num_layers];
     for (uint32_t layer = 0; layer < num_layers; ++layer) {
-        const pkv_layer_view view = acquire(w.session, layer, stream);
+        const pkv_layer_view view = acquire(w->session, layer, stream);
         look(&view, stream, &layers[layer]);
-        release(w.session, layer, stream);
+        release(w->session, layer, stream);
     }
     usleep(5000);
     assert_false(fake()->idle(stream));
     for (uint32_t layer = 0; layer < num_layers; ++layer)
         assert_int_equal((uint32_t)layers[layer].slices[0], 0xCCCCCCCC);
-    faulty_block(w.f, false);
+    faulty_block(w->f, false);
     fake()->finish(stream);
     for (uint32_t layer = 0; layer < num_layers; ++layer) assert_true(found_all(&layers[layer], layer));
-    assert_ok(pkv_prefetch_step_end(w.session, NULL));
-    const pkv_prefetch_stats stats = numbers(w.session);
-    assert_int_equal(stats.needed, num_layers * num_blocks);
-    assert_int_equal(stats.failed, 0);
+    assert_ok(pkv_prefetch_step_end(w->session, NULL));
+}
+
+static void case_J11_a_stream_waits_for_the_loads_of_its_layer_and_no_thread_does(void **state) {
+    (void)state;
+    world w = make_world(2, 0);
+    uint64_t steps = 0;
+    pkv_prefetch_stats stats;
+    do { /* on a busy machine the device may come to the stream after the loads */
+        step_of_a_stream_that_waits(&w);
+        stats = numbers(w.session);
+        assert_int_equal(stats.needed, ++steps * num_layers * num_blocks);
+        assert_int_equal(stats.failed, 0);
+    } while (stats.exposed_ns == 0 && steps < 1000);
     assert_true(stats.exposed_ns > 0 && stats.exposed.count > 0); /* the stream's time, not the calls' */
     end_world(&w);
 }
@@ -233,6 +242,7 @@ static void case_J20_a_load_that_fails_advances_the_stream_and_fails_its_table(v
 static void a_device_that_fails_to_take_a_slice_fails_the_step_alone(void **state) {
     (void)state;
     world w = make_world(2, 0);
+    faulty_block(w.f, true); /* what fails before anybody waits for it is tried again */
     with_fake(f, strcpy(f.fail, "unpack"); f.fail_after = 1; f.fail_status = PKV_ERR_IO; f.fail_for_good = 0);
     assert_ok(pkv_prefetch_step_begin(w.session, 1, &w.table, NULL, NULL));
     seen s;
@@ -242,6 +252,7 @@ static void a_device_that_fails_to_take_a_slice_fails_the_step_alone(void **stat
         assert_ok(pkv_prefetch_layer_acquire(w.session, layer, 0, &sync, &view));
         release(w.session, layer, stream);
     }
+    faulty_block(w.f, false);
     fake()->finish(stream);
     pkv_status status = PKV_OK;
     assert_status(pkv_prefetch_step_end(w.session, &status), PKV_ERR_IO);

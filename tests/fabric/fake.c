@@ -439,7 +439,11 @@ static void what_lands_late_lands_before_the_endpoint_is_closed(void **state) {
     assert_true(wait_for(&result));
     assert_int_equal(result.status, PKV_ERR_TIMEOUT);
     settings->held = 0;
-    while (counts_of().landed == before) sleep_ms(1);
+    const uint64_t end = now_ns() + 20 * second;
+    while (counts_of().landed == before) {
+        assert_true(now_ns() < end);
+        sleep_ms(1);
+    }
     sleep_ms(20);
     assert_int_equal(result.calls, 1);
     fabric->endpoint_close(again.endpoint);

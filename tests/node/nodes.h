@@ -12,7 +12,7 @@
 #define soon(condition)                                                                                                \
     do {                                                                                                               \
         for (int waited_ = 0; !(condition); ++waited_) {                                                               \
-            if (waited_ == 20000) fail_msg("never came true: %s", #condition);                                         \
+            if (waited_ == 120000) fail_msg("never came true: %s", #condition);                                         \
             usleep(1000);                                                                                              \
         }                                                                                                              \
     } while (0)

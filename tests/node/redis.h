@@ -165,7 +165,7 @@ static inline bool redis_start(redis *r) {
         r->pid = fork();
         assert_true(r->pid >= 0);
         if (r->pid == 0) redis_exec(r->port, "127.0.0.1", r->options);
-        for (int waited = 0; waited < 10000; ++waited) {
+        for (int waited = 0; waited < 60000; ++waited) {
             char *reply = redis_say(r, "PING");
             const bool there = reply != NULL && *reply != '\0' && strncmp(reply, "-LOADING", 8) != 0;
             free(reply);
