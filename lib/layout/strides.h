@@ -19,11 +19,6 @@ constexpr uint64_t row_offset(const Strides &s, uint64_t page, uint64_t token, u
     return page * s.page + token * s.token + head * s.head;
 }
 
-/// Blocks that hold `tokens` tokens; right for every value.
-constexpr uint64_t blocks_for(uint64_t tokens, uint32_t page_tokens) {
-    return tokens / page_tokens + (tokens % page_tokens != 0 ? 1 : 0);
-}
-
 /// K or V of one layer in a pool.
 struct PagedRows {
     std::byte *base = nullptr;

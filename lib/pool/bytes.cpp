@@ -296,7 +296,7 @@ pkv_status Pool::gather(uint32_t group, uint32_t layer, std::span<const pkv_page
     uint64_t end = 0;
     if (__builtin_add_overflow(first, count, &end) || blocks_for(end, page_tokens_) > list.size())
         return fail(PKV_ERR_INVALID, "tokens %" PRIu64 " + %" PRIu64 " are not inside %zu pages of %u", first, count,
-                    list.size(), page_tokens_);
+                    list.size(), uint32_t{page_tokens_});
     CallerTensors rows;
     PKV_TRY(target_rows(group, k, v, count, rows));
     if (count == 0) return PKV_OK;

@@ -77,8 +77,8 @@ pkv_status Pool::pack_on_device(uint32_t group, pkv_page page, const ImageName &
     PKV_TRY(turn.after(after));
     PKV_TRY(turn.stream(stream));
     PKV_TRY(at.by_copies ? copy_image(group, page, image, false, stream)
-                         : launch_image(group, page, image, at.image.layout(), std::min(name.rows, page_tokens_), false,
-                                        stream));
+                         : launch_image(group, page, image, at.image.layout(),
+                                        std::min<uint32_t>(name.rows, page_tokens_), false, stream));
     PKV_TRY(turn.end());
     at.image.finish(groups_[group].memory, page, name, image);
     return PKV_OK;

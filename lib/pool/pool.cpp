@@ -114,7 +114,7 @@ pkv_status Pool::create(const pkv_pool_options &options, std::span<const pkv_gro
     if (!tiers.empty()) PKV_TRY(fresh->create_tiers(options, std::move(tiers)));
     log_message(PKV_LOG_INFO,
                 "pool of %u groups, %" PRIu64 " pages of %u tokens, memory kind %d, %s kernels, %u copy threads",
-                fresh->num_groups_, num_pages, fresh->page_tokens_, fresh->groups_[0].memory.kind(),
+                fresh->num_groups_, num_pages, uint32_t{fresh->page_tokens_}, fresh->groups_[0].memory.kind(),
                 fresh->device_ != nullptr ? fresh->device_->facts().name : tensor::kernel_name(), options.copy_threads);
     pool = std::move(fresh);
     return PKV_OK;

@@ -20,6 +20,7 @@
 #include "core/mutex.h"
 #include "core/workers.h"
 #include "device/turn.h"
+#include "layout/page_tokens.h"
 #include "pool/blocks.h"
 #include "pool/events.h"
 #include "pool/group.h"
@@ -58,7 +59,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     Pool &operator=(const Pool &) = delete;
 
     // Fixed after create(): no lock.
-    uint32_t page_tokens() const { return page_tokens_; }
+    PageTokens page_tokens() const { return page_tokens_; }
     uint32_t num_groups() const { return num_groups_; }
     const Geometry &geometry(uint32_t group) const { return groups_[group].geometry; }
     const Group &group(uint32_t group) const { return groups_[group]; }
@@ -449,7 +450,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     bool is_stale(const Timer &timer) PKV_REQUIRES(mutex_);
     void expire() PKV_REQUIRES(mutex_);
 
-    uint32_t page_tokens_ = 0;
+    PageTokens page_tokens_;
     uint32_t num_groups_ = 0;
     std::shared_ptr<Device> device_;
     std::unique_ptr<Group[]> groups_;

@@ -78,14 +78,23 @@ pkv_status Batch::check_open() const {
     return PKV_OK;
 }
 
-/// For every call inside a step. A table may have been changed by calls of its own meanwhile: its row fails then.
+pkv_status Batch::check_in_step() const {
+    return in_step_ ? PKV_OK : fail(PKV_ERR_STATE, "no step is under way: pkv_batch_reserve begins one");
+}
+
+/// Whether a row has part in the step. A table may have been changed by calls of its own inside it: its row fails then.
+bool Batch::stands(Row &row) {
+    if (row.status != PKV_OK) return false;
+    if (row.table->stands_at(row.begin, row.length)) return true;
+    row.status = fail(PKV_ERR_STATE, "the table was changed inside the step");
+    slots_group_ = UINT32_MAX;
+    return false;
+}
+
+/// For the calls that need to know of all rows before they begin with one.
 pkv_status Batch::check_step() {
-    if (!in_step_) return fail(PKV_ERR_STATE, "no step is under way: pkv_batch_reserve begins one");
-    for (Row &row : step_rows()) {
-        if (row.status != PKV_OK || row.table->stands_at(row.begin, row.length)) continue;
-        row.status = fail(PKV_ERR_STATE, "the table was changed inside the step");
-        slots_group_ = UINT32_MAX;
-    }
+    PKV_TRY(check_in_step());
+    for (Row &row : step_rows()) (void)stands(row);
     return PKV_OK;
 }
 
@@ -195,12 +204,12 @@ void Batch::make_ready() {
 }
 
 pkv_status Batch::set_tokens(std::span<const pkv_token> tokens, pkv_status *statuses) {
-    PKV_TRY(check_step());
+    PKV_TRY(check_in_step());
     if (tokens.size() != num_new_)
         return fail(PKV_ERR_INVALID, "%zu tokens, but the step has %" PRIu64 " new ones", tokens.size(), num_new_);
     uint64_t at = 0;
     for (Row &row : step_rows()) {
-        if (row.status == PKV_OK)
+        if (stands(row))
             row.status =
                 catch_no_memory([&] { return row.table->set_tokens(row.begin, tokens.subspan(at, row.num_new)); });
         if (row.status == PKV_OK)
@@ -213,7 +222,7 @@ pkv_status Batch::set_tokens(std::span<const pkv_token> tokens, pkv_status *stat
 }
 
 pkv_status Batch::commit(const uint32_t *num_accepted, pkv_status *statuses, const Fences &work) {
-    PKV_TRY(check_step());
+    PKV_TRY(check_in_step());
     if (num_accepted != nullptr)
         for (uint32_t i = 0; i < num_rows_; ++i)
             if (num_accepted[i] > rows_[i].num_new)
@@ -221,7 +230,7 @@ pkv_status Batch::commit(const uint32_t *num_accepted, pkv_status *statuses, con
                             rows_[i].num_new);
     for (uint32_t i = 0; i < num_rows_; ++i) {
         Row &row = rows_[i];
-        if (row.status != PKV_OK) continue;
+        if (!stands(row)) continue;
         Table &table = *row.table;
         const uint64_t end = row.begin + (num_accepted != nullptr ? num_accepted[i] : row.num_new);
         row.status = table.commit(end, work);

@@ -56,7 +56,9 @@ class Batch {
     std::span<Row> step_rows() { return {rows_.data(), num_rows_}; }
     static uint64_t live_length(const Row &row) { return row.status == PKV_OK ? row.length : 0; }
     uint64_t blocks_of(uint64_t length) const { return blocks_for(length, pool_->page_tokens()); }
+    pkv_status check_in_step() const;
     pkv_status check_step();
+    bool stands(Row &row);
     pkv_status pin_tables(std::span<pkv_table *const> tables, const uint32_t *num_new);
     pkv_status check_room(uint32_t num_rows);
     pkv_status prepare_step(std::span<pkv_table *const> tables, const uint32_t *num_new);

@@ -176,9 +176,14 @@ pkv_status Table::set_tokens(uint64_t position, std::span<const pkv_token> token
     // Another id: what was named behind it belonged to another continuation.
     const uint64_t end = position + tokens.size();
     if (end > tokens_.capacity()) tokens_.reserve(std::max<uint64_t>(end, tokens_.capacity() * 2));
-    tokens_.resize(position + equal);
-    drop_media_behind_names();
-    tokens_.insert(tokens_.end(), difference, tokens.end());
+    if (position + equal < named) {
+        tokens_.resize(position + equal);
+        drop_media_behind_names();
+    }
+    if (end - position - equal == 1)
+        tokens_.push_back(*difference); // what a decode step adds, without memmove's overhead
+    else
+        tokens_.insert(tokens_.end(), difference, tokens.end());
     publish();
     return PKV_OK;
 }
@@ -213,8 +218,7 @@ pkv_status Table::commit(uint64_t num_tokens, const Fences &work) {
     return PKV_OK;
 }
 
-void Table::publish(bool share) {
-    uint64_t end = std::min<uint64_t>(committed_, tokens_.size()) / page_tokens_;
+void Table::publish_blocks(uint64_t end, bool share) {
     if (!absent_.empty()) end = std::min(end, absent_.begin()->first); // what is not here cannot be found here
     if (frontier_.blocks >= end || end < publish_again_) return;
     try {

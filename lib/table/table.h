@@ -14,6 +14,7 @@
 
 #include <pagedkv/table.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -155,8 +156,12 @@ class alignas(64) Table {
     uint64_t &written(uint32_t group, uint32_t layer) { return written_[first_layer_[group] + layer]; }
     uint64_t readable(uint32_t group, uint32_t layer) const;
     pkv_status take_partial_match(Admission &admission);
-    void publish(bool share);
+    void publish(bool share) { // mostly there is nothing new
+        const uint64_t end = std::min<uint64_t>(committed_, tokens_.size()) / page_tokens_;
+        if (frontier_.blocks < end) publish_blocks(end, share);
+    }
     void publish() { publish(share_); }
+    void publish_blocks(uint64_t end, bool share);
 
     static constexpr uint64_t demand_timeout_ns = 30'000'000'000; // of loads that a call needs on the spot
     pkv_status refuse_absent() const;
@@ -202,7 +207,7 @@ class alignas(64) Table {
     uint64_t committed_ = 0;
     uint64_t version_;
     uint64_t sequence_;
-    uint32_t page_tokens_;
+    PageTokens page_tokens_;
     bool tail_private_ = false; // known: the block at `committed` is this table's alone
     bool share_ = false;        // PKV_ADMIT_SHARE
     bool holds_sources_ = false;
