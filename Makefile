@@ -286,10 +286,12 @@ $(out)/tests/tensor/cuda_%: $(obj)/tests/tensor/cuda_%.c.o $(emulated_objects) $
 	$(Q)$(CXX) $(variant_flags) -pthread $(LDFLAGS) -o $@ $< $(emulated_objects) $(support_objects) $(shared) \
 	  -Wl,-rpath,'$$ORIGIN/../../lib' $(test_libs) -lm
 
-# Programs for a machine with a GPU: the suites of the emulated kernels, on the device, and those for devices alone.
+# Programs for a machine with a GPU: the suites of the emulated kernels, on the device, those of tests/device that a real one
+# can run, and those for devices alone.
 gpu_suites := $(patsubst %,$(out)/tests/gpu/%,rows convert pages)
-gpu_tests := $(patsubst tests/%.c,$(out)/tests/%,$(filter-out tests/gpu/device.c,$(sort $(wildcard tests/gpu/*.c))))
-gpu_programs := $(if $(has_cuda),$(gpu_suites) $(gpu_tests) $(out)/tests/gpu/bench)
+gpu_tests := $(patsubst tests/%.c,$(out)/tests/%,$(filter-out tests/gpu/device.c tests/gpu/runtime.c,$(sort $(wildcard tests/gpu/*.c))))
+gpu_pools := $(patsubst %,$(out)/tests/gpu/device_%,bytes capture order tiers prefetch)
+gpu_programs := $(if $(has_cuda),$(gpu_suites) $(gpu_pools) $(gpu_tests) $(out)/tests/gpu/bench)
 gpu_support := $(obj)/tests/gpu/device.c.o $(cuda_obj)/tests/gpu/kernels.cu.o $(support_objects)
 link_gpu = $(Q)$(CXX) $(variant_flags) -pthread $(LDFLAGS) -o $@ $(filter %.o,$^) $(shared) -Wl,-rpath,'$$ORIGIN/../../lib' \
            $(test_libs) $(cuda_libs) -lm
@@ -303,6 +305,16 @@ $(gpu_tests): $(out)/tests/gpu/%: $(obj)/tests/gpu/%.c.o $(gpu_support) $(shared
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(link_gpu)
+
+$(gpu_pools): $(out)/tests/gpu/%: $(obj)/tests/gpu/%.c.o $(obj)/tests/gpu/runtime.c.o $(gpu_support) $(shared)
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(link_gpu)
+
+$(obj)/tests/gpu/device_%.c.o: tests/device/%.c $(compile_stamp)
+	@mkdir -p $(@D)
+	@echo "  CC    $< for a real device"
+	$(Q)$(CC) $(test_flags) -DPKV_TESTS_REAL_DEVICE -c -o $@ $<
 
 $(out)/tests/gpu/bench: $(obj)/tests/gpu/bench.cpp.o $(gpu_support) $(shared)
 	@mkdir -p $(@D)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tests of device pools share: the fake device (fake/fake.h), pools on it, and rows in its memory. Include it in place of
- * support/support.h. */
+/* What tests of device pools share: the device, pools on it, and rows in its memory. Include it in place of support/support.h. The
+ * device is the fake one (fake/fake.h); with PKV_TESTS_REAL_DEVICE a real one, behind the same functions (gpu/runtime.h). What only
+ * the fake one can is said: a test that is about it is skipped elsewhere. */
 #ifndef PKV_TESTS_DEVICE_H
 #define PKV_TESTS_DEVICE_H
 
@@ -12,7 +13,19 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#ifdef PKV_TESTS_REAL_DEVICE
+#include "gpu/runtime.h"
+#endif
+
 enum { page_tokens = 4, row_elements = 8 /* of small_group: 2 heads of 4 */, row_bytes = 16 };
+
+#ifdef PKV_TESTS_REAL_DEVICE
+
+enum { is_fake = 0 };
+
+#else
+
+enum { is_fake = 1 };
 
 /* The folder of the fake plug-in: beside this program. */
 static inline const char *fake_folder(void) {
@@ -38,6 +51,27 @@ static inline const struct fake_device *fake(void) {
     return device;
 }
 
+/* Of a real one these are other numbers: which devices it is depends on the machine. */
+static inline int num_devices(void) { return fake()->settings().devices; }
+static inline int32_t device_number(int32_t index) { return index; }
+static inline bool device_waits_on_words(void) { return true; }
+
+#endif
+
+/* ---- what a test needs ---- */
+
+#define needs(condition, what)                                                                                         \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            print_message("not here: it needs %s\n", what);                                                            \
+            skip();                                                                                                    \
+        }                                                                                                              \
+    } while (0)
+/* Settings, or counts, that are what the test is about. */
+#define needs_fake() needs(is_fake, "the settings or the counts of the fake device")
+#define needs_devices(count) needs(num_devices() >= (count), "another device")
+#define needs_words() needs(device_waits_on_words(), "a device whose streams wait for words")
+
 /* Changes settings: with_fake(f, f.pace_ns = 0). */
 #define with_fake(name, ...)                                                                                           \
     do {                                                                                                               \
@@ -46,10 +80,25 @@ static inline const struct fake_device *fake(void) {
         fake()->set(&name);                                                                                            \
     } while (0)
 
+/* A count, beside what a test sees without it: of a real device always 0. */
+#define counted(name) (is_fake ? fake()->counts().name : 0)
+
+/* Whether the device ignores what the library orders. */
+static inline bool unordered(void) { return is_fake && fake()->settings().ignore_order; }
+
+/* A device that is in no hurry. A real one takes its time as it likes. */
+static inline void slow_device(uint64_t pace_ns) {
+    if (is_fake) with_fake(f, f.pace_ns = pace_ns);
+}
+
+/* ---- begin and end ---- */
+
 /* For cmocka: every test begins with a device of default settings, and ends with nothing of the library's left on it. */
 static inline int begin_test(void **state) {
     (void)state;
+#ifndef PKV_TESTS_REAL_DEVICE
     setenv("PKV_PLUGIN_DIR", fake_folder(), 1);
+#endif
     fake()->reset();
     return 0;
 }
@@ -57,6 +106,9 @@ static inline int begin_test(void **state) {
 static inline int end_test(void **state) {
     (void)state;
     fake()->reset();
+#ifdef PKV_TESTS_REAL_DEVICE
+    return check_runtime();
+#else
     struct fake_counts left;
     uint64_t objects = 1;
     for (int waited = 0; objects != 0 && waited < 30000;
@@ -70,17 +122,17 @@ static inline int end_test(void **state) {
                     (int)left.contexts, (int)left.streams, (int)left.events, (int)left.allocations, (int)left.pinned,
                     (int)left.pins);
     return objects == 0 ? 0 : -1;
+#endif
 }
 
 #define device_test(function) cmocka_unit_test_setup_teardown(function, begin_test, end_test)
 
-/* Nothing was asked of the device that a real one would not have done. */
+/* Nothing was asked of the device that a real one would not have done; a real one has had no error. */
 static inline void check_device(void) {
     fake()->finish(NULL);
-    const struct fake_counts counts = fake()->counts();
-    assert_int_equal(counts.faults, 0);
-    assert_int_equal(counts.capture_faults, 0);
-    assert_int_equal(counts.dead_streams, 0);
+    assert_int_equal(counted(faults), 0);
+    assert_int_equal(counted(capture_faults), 0);
+    assert_int_equal(counted(dead_streams), 0);
 }
 
 /* ---- pools ---- */
@@ -91,6 +143,7 @@ static inline pkv_pool_options device_options(const pkv_group_options *group) {
     options.num_groups = 1;
     options.groups = group;
     options.device = PKV_DEVICE_CUDA;
+    options.device_index = device_number(0);
     return options;
 }
 
@@ -111,6 +164,25 @@ static inline pkv_pool *device_pool(uint64_t num_pages) {
 static inline void end_device_pool(pkv_pool *pool) {
     check_device();
     end_pool(pool);
+}
+
+/* ---- memory ---- */
+
+static inline void fill_bytes(void *address, int value, uint64_t size) {
+    unsigned char *bytes = malloc(size);
+    memset(bytes, value, size);
+    fake()->write(address, bytes, size);
+    free(bytes);
+}
+
+/* Whether all bytes at an address of the device's are these. */
+static inline bool are_bytes(const void *address, int value, uint64_t size) {
+    unsigned char *bytes = malloc(size);
+    fake()->read(bytes, address, size);
+    bool same = true;
+    for (uint64_t i = 0; i < size; ++i) same = same && bytes[i] == (unsigned char)value;
+    free(bytes);
+    return same;
 }
 
 /* ---- streams ---- */
@@ -154,7 +226,7 @@ static inline device_rows make_rows(uint64_t num) {
         rows.tensor[side].data = rows.at[side];
         rows.tensor[side].dtype = PKV_DTYPE_F16;
         rows.tensor[side].num_tokens = num;
-        memset(fake()->view(rows.at[side]), 0xEE, (num + 1) * row_bytes);
+        fill_bytes(rows.at[side], 0xEE, (num + 1) * row_bytes);
     }
     return rows;
 }
@@ -169,7 +241,7 @@ static inline void fill_rows(const device_rows *rows, void *stream, uint32_t tag
         if (stream != NULL)
             fake()->put(stream, rows->at[side], values, num * row_bytes);
         else
-            memcpy(fake()->view(rows->at[side]), values, num * row_bytes);
+            fake()->write(rows->at[side], values, num * row_bytes);
     }
     free(values);
 }
@@ -177,15 +249,15 @@ static inline void fill_rows(const device_rows *rows, void *stream, uint32_t tag
 /* Whether rows are those of a tag; the stream has been waited for. */
 static inline bool are_rows(const device_rows *rows, uint32_t tag, uint32_t layer, uint64_t token, uint64_t first,
                             uint64_t num) {
+    uint16_t *values = malloc(num * row_bytes + 1);
+    bool same = true;
     for (int side = 0; side < 2; ++side) {
-        uint16_t values[row_elements];
-        for (uint64_t i = 0; i < num; ++i) {
-            memcpy(values, fake()->view(rows->at[side] + (first + i) * row_elements), row_bytes);
-            for (int j = 0; j < row_elements; ++j)
-                if (values[j] != element_of(tag, side, layer, token + i, j)) return false;
-        }
+        fake()->read(values, rows->at[side] + first * row_elements, num * row_bytes);
+        for (uint64_t i = 0; i < num * row_elements; ++i)
+            same = same && values[i] == element_of(tag, side, layer, token + i / row_elements, (int)(i % row_elements));
     }
-    return true;
+    free(values);
+    return same;
 }
 
 static inline void assert_rows(const device_rows *rows, uint32_t tag, uint32_t layer, uint64_t token, uint64_t num) {

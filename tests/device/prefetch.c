@@ -25,6 +25,7 @@ typedef struct {
 } world;
 
 static world make_world(uint32_t num_buffers, uint32_t flags) {
+    needs_words();
     world w = {.f = faulty_open()};
     const pkv_tier_attachment at = attachment(w.f->tier, PKV_TIER_WRITE_BACK);
     const pkv_group_options group = small_group(32);
@@ -162,6 +163,7 @@ static void case_J11_a_stream_waits_for_the_loads_of_its_layer_and_no_thread_doe
 /* What the call finds missing may be there by the time that the stream comes along. */
 static void parts_are_on_time_when_the_stream_did_not_wait_for_them(void **state) {
     (void)state;
+    needs_fake();
     with_fake(f, f.stopped_clock = 1);
     world w = make_world(2, 0);
     faulty_block(w.f, true);
@@ -241,6 +243,7 @@ static void case_J20_a_load_that_fails_advances_the_stream_and_fails_its_table(v
 /* A device that fails is no fault of the images': the step fails, the table stays. */
 static void a_device_that_fails_to_take_a_slice_fails_the_step_alone(void **state) {
     (void)state;
+    needs_fake();
     world w = make_world(2, 0);
     faulty_block(w.f, true); /* what fails before anybody waits for it is tried again */
     with_fake(f, strcpy(f.fail, "unpack"); f.fail_after = 1; f.fail_status = PKV_ERR_IO; f.fail_for_good = 0);
@@ -339,7 +342,7 @@ static void calls_return_however_far_behind_the_stream_is(void **state) {
     enum { steps = 6 };
     world w = make_world(4, 0);
     static seen layers[steps][num_layers];
-    with_fake(f, f.pace_ns = 2000000);
+    slow_device(2000000);
     for (int step = 0; step < steps; ++step) {
         assert_ok(pkv_prefetch_step_begin(w.session, 1, &w.table, NULL, NULL));
         for (uint32_t layer = 0; layer < num_layers; ++layer) {
@@ -359,6 +362,7 @@ static void calls_return_however_far_behind_the_stream_is(void **state) {
 
 static void without_waits_on_words_the_call_waits(void **state) {
     (void)state;
+    needs_fake();
     with_fake(f, f.no_words = 1);
     world w = make_world(2, 0);
     faulty_block(w.f, true);

@@ -48,6 +48,10 @@ void *upload_new(const void *host, uint64_t bytes);
 
 /* The stream stands still until the word, in pinned memory, is not 0; for ten seconds at most. */
 void hold_stream(void *stream, const volatile uint32_t *word);
+/* The same, while the word is 0; if it is still 0 after ten seconds, `expired`, in pinned memory, becomes 1. */
+void stand(void *stream, const uint64_t *word, uint64_t *expired);
+/* Copies bytes between addresses that the device can use. */
+void copy_bytes(void *stream, void *to, const void *from, uint64_t bytes);
 /* An empty launch of as many threads; and one with parameters as large as the plug-in's. */
 void launch_nothing(void *stream, uint32_t blocks, uint32_t threads);
 void launch_parameters(void *stream, uint32_t blocks, uint32_t threads);

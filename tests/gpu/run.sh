@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# All that there is for a machine with a GPU, in less than ten minutes: the tests, the same under compute-sanitizer's
+# All that there is for a machine with a GPU, in less than ten minutes: the tests, some of them under compute-sanitizer's
 # memcheck and racecheck where the toolkit brings it, the benchmarks, and, where PyTorch and vLLM or FlashInfer are
 # installed, their kernels beside ours. Without a device it says so and is done.
 #
@@ -25,17 +25,20 @@ case $? in
     *) echo "FAIL the device cannot be opened: $probe" && exit 1 ;;
 esac
 
-check() { # the suites of tests/tensor for the emulated kernels, and those for devices alone
-    TEST_JOBS=1 TEST_TIMEOUT=$(left) tests/run.sh "$programs"/{rows,convert,pages,order,graphs,memory} || status=1
+check() { # the suites of tests/tensor for the emulated kernels, those for devices alone, those of tests/device for pools
+    TEST_JOBS=1 TEST_TIMEOUT=$(left) tests/run.sh "$programs"/{rows,convert,pages,order,graphs,memory} \
+        "$programs"/device_{bytes,capture,order,tiers,prefetch} || status=1
 }
 
 sanitize() {
-    local tool program log
+    local tool program programs_of log
     tool=$(command -v compute-sanitizer || ls "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" 2> /dev/null)
     [ -n "$tool" ] || { echo "SKIP compute-sanitizer is not installed"; return; }
     log=$(mktemp)
     for check in memcheck racecheck; do
-        for program in graphs order pages rows; do
+        programs_of="graphs order pages rows"
+        [ "$check" = racecheck ] || programs_of+=" device_tiers device_prefetch" # the kernels are the same
+        for program in $programs_of; do
             timeout -k 5 "$(($(left) < 60 ? $(left) : 60))" "$tool" --tool "$check" --report-api-errors no \
                 --error-exitcode 9 "$programs/$program" > "$log" 2>&1
             case $? in

@@ -5,7 +5,7 @@
  * order two streams sees old bytes.
  *
  * Memory of the device is mapped twice: at its address nobody can read or write it, so that a host that tries to is caught; the
- * kernels, and tests, go through another one (view). */
+ * kernels, and tests (read, write), go through another one. */
 #ifndef PKV_TESTS_FAKE_DEVICE_H
 #define PKV_TESTS_FAKE_DEVICE_H
 
@@ -45,7 +45,7 @@ struct fake_counts {
     uint64_t last_blocks;            /* max_blocks of the last transfer */
 };
 
-/* What a program asks of the device itself: what it would ask the runtime. */
+/* What a program asks of the device itself: what it would ask the runtime. tests/gpu/runtime.c asks the runtime. */
 struct fake_device {
     struct fake_settings (*settings)(void);
     void (*set)(const struct fake_settings *settings);
@@ -67,8 +67,9 @@ struct fake_device {
     void *(*alloc)(int32_t device, uint64_t bytes);
     void *(*alloc_pinned)(uint64_t bytes);
     void (*free)(void *address); /* of either */
-    /* Where the host finds memory of the device. */
-    unsigned char *(*view)(const void *address);
+    /* The host's own look at memory of the device, and its way to change it: at once, whatever streams have to do. */
+    void (*read)(void *out, const void *address, uint64_t size);
+    void (*write)(void *address, const void *bytes, uint64_t size);
     /* The program's own kernel: copies `bytes` of the host's, which are taken at once, to the device's memory. */
     void (*put)(void *stream, void *address, const void *bytes, uint64_t size);
     /* And one that takes memory of the device's as it is when it runs. */

@@ -384,11 +384,16 @@ static void free_memory(void *address) {
     pthread_mutex_unlock(&fake_lock);
 }
 
-static unsigned char *view(const void *address) {
+static void read_memory(void *out, const void *address, uint64_t size) {
     pthread_mutex_lock(&fake_lock);
-    unsigned char *at = fake_view(address);
+    memcpy(out, fake_view(address), size);
     pthread_mutex_unlock(&fake_lock);
-    return at;
+}
+
+static void write_memory(void *address, const void *bytes, uint64_t size) {
+    pthread_mutex_lock(&fake_lock);
+    memcpy(fake_view(address), bytes, size);
+    pthread_mutex_unlock(&fake_lock);
 }
 
 typedef struct {
@@ -468,9 +473,10 @@ static void reset(void) {
 
 __attribute__((visibility("default"))) const struct fake_device *fake_device(void) {
     static const struct fake_device device = {
-        get_settings, set_settings, counts, reset,      make_stream,   end_stream,  hold,   let_go,
-        finish,       idle,         order,  make_event, record,        end_event,   alloc,  alloc_pinned,
-        free_memory,  view,         put,    take,       begin_capture, end_capture, launch, end_graph,
+        get_settings,  set_settings, counts,      reset,       make_stream,  end_stream, hold,
+        let_go,        finish,       idle,        order,       make_event,   record,     end_event,
+        alloc,         alloc_pinned, free_memory, read_memory, write_memory, put,        take,
+        begin_capture, end_capture,  launch,      end_graph,
     };
     return &device;
 }
