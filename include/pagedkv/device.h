@@ -27,9 +27,10 @@
  *
  *  Tiers. Page images pass through memory of the host that the device reads (pkv_pool_options.staging_bytes of it), in streams of
  *  the library's own: those of pages that a device still writes are stored once it has, and no call waits for that but spills and
- *  stores by key. When the pool is made it finds out, with a few transfers of a page, whether copies or a kernel
- *  (pkv_pool_options.transfer_blocks) move its pages faster. The memory of host tiers is made readable for the device then, which
- *  takes all of it from the system at once; where that is refused the log says so, and their images pass through the memory above.
+ *  stores by key. Whether copies or a kernel (pkv_pool_options.transfer_blocks) move pages faster is found out with a few transfers
+ *  of a page when a process makes its first pool with such pages on a device; later ones know. The memory of host tiers is made
+ *  readable for the device when a pool is made, which takes all of it from the system at once; where that is refused the log says
+ *  so, and their images pass through the memory above.
  *
  *  Prefetch sessions. pkv_prefetch_layer_acquire with a stream does not wait for loads: the stream does, see there.
  *

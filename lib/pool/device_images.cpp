@@ -6,6 +6,7 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "pool/pool.h"
+#include "pool/transfers.h"
 
 #include <algorithm>
 #include <cstring>
@@ -98,17 +99,34 @@ pkv_status Pool::unpack_slice_on_device(uint32_t group, pkv_page page, uint32_t 
     return turn.end();
 }
 
-/// Whether copies move this group's pages faster than a kernel, of a pool that is new: what is put into page 0 is what was there.
-/// With a bound on the kernel's blocks copies are taken where they can be: they need none.
+namespace {
+
+TransferShape shape_of(const Geometry &geometry) {
+    return {geometry.dtype,       geometry.layout, geometry.arrangement, geometry.scales,     geometry.num_layers,
+            geometry.page_tokens, geometry.heads,  geometry.k_row_bytes, geometry.v_row_bytes};
+}
+
+} // namespace
+
+/// Whether copies move this group's pages faster than a kernel. With a bound on the kernel's blocks copies are taken where they can
+/// be: they need none.
 pkv_status Pool::choose_transfer(uint32_t group) {
     Group &at = groups_[group];
     at.by_copies = false;
     if (at.geometry.memory != PKV_MEMORY_POOL) return PKV_OK;
     at.by_copies = true;
     if (transfer_blocks_ != 0) return PKV_OK;
-    constexpr int rounds = 3; // and one to warm up
     const auto slot = tiers_->staging().acquire(0);
     if (slot == nullptr) return PKV_OK;
+    return Transfers::of_device(device_->index()).choose(shape_of(at.geometry), at.by_copies, [&](bool &by_copies) {
+        return measure_transfer(group, slot.get(), by_copies);
+    });
+}
+
+/// Of a pool that is new: what is put into page 0 is what was there.
+pkv_status Pool::measure_transfer(uint32_t group, std::byte *image, bool &by_copies) const {
+    constexpr int rounds = 3; // and one to warm up
+    const Group &at = groups_[group];
     uint64_t best[2] = {UINT64_MAX, UINT64_MAX};
     for (int round = 0; round <= rounds; ++round)
         for (const bool copies : {false, true}) {
@@ -118,12 +136,12 @@ pkv_status Pool::choose_transfer(uint32_t group) {
             PKV_TRY(turn.stream(stream));
             const uint64_t start = monotonic_ns();
             for (const bool to_page : {false, true})
-                PKV_TRY(copies ? copy_image(group, 0, slot.get(), to_page, stream)
-                               : launch_image(group, 0, slot.get(), at.image.layout(), page_tokens_, to_page, stream));
+                PKV_TRY(copies ? copy_image(group, 0, image, to_page, stream)
+                               : launch_image(group, 0, image, at.image.layout(), page_tokens_, to_page, stream));
             PKV_TRY(turn.end());
             if (round != 0) best[copies] = std::min(best[copies], monotonic_ns() - start);
         }
-    at.by_copies = best[1] < best[0];
+    by_copies = best[1] < best[0];
     return PKV_OK;
 }
 

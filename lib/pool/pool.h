@@ -10,7 +10,7 @@
 //   retention.cpp  priorities, pins, timers
 //   bytes.cpp      write, gather, copy
 //   device.cpp     memory of a device pool, and what its callers come after; device_bytes.cpp, device_images.cpp: bytes and page
-//                  images there
+//                  images there; transfers.cpp: how images are moved fastest, once measured
 //   tiers.cpp      what is found in the tiers below, and comes up from there
 //   stores.cpp     pages on their way down; cleaner.cpp is the thread that sends them
 //   moves.cpp      pages moved by key; mover.cpp is the thread that does it
@@ -318,6 +318,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     pkv_status launch_image(uint32_t group, pkv_page page, std::byte *image, int32_t layout, uint32_t tokens,
                             bool to_page, void *stream) const;
     pkv_status choose_transfer(uint32_t group);
+    pkv_status measure_transfer(uint32_t group, std::byte *image, bool &by_copies) const;
     void pin_arenas();
     Fences before_reading(uint32_t group, pkv_page page) PKV_EXCLUDES(mutex_);
     pkv_status move_rows_on_device(uint32_t group, std::span<const pkv_slot> src, std::span<const pkv_slot> dst,

@@ -53,6 +53,11 @@ static void end_pool_and(pkv_pool *pool, pkv_tier *tier) {
     assert_ok(pkv_tier_close(tier));
 }
 
+static void make_fail(const char *function, uint64_t after) {
+    with_fake(f, strcpy(f.fail, function); f.fail_after = after; f.fail_status = PKV_ERR_IO; f.fail_for_good = 0);
+}
+static void make_well(void) { with_fake(f, f.fail[0] = 0); }
+
 /* ---- order ---- */
 
 static void case_J01_a_page_is_stored_after_the_commits_work(void **state) {
@@ -192,18 +197,128 @@ static void calls_on_a_capturing_stream_are_refused_and_change_nothing(void **st
 
 /* ---- how images are moved ---- */
 
+/* What a process has measured it knows: tests of measuring have layer counts that no other test has. */
+static pkv_group_options group_of_layers(uint32_t num_layers) {
+    pkv_group_options group = small_group(4);
+    group.num_layers = num_layers;
+    return group;
+}
+
+/* Packs, unpacks and copies so far. */
+static uint64_t moves(void) {
+    const struct fake_counts counts = fake()->counts();
+    return counts.packs + counts.unpacks + counts.copies;
+}
+
+static pkv_pool *measured_pool(const pkv_group_options *group, pkv_tier *tier, int32_t device) {
+    const pkv_tier_attachment at = attachment(tier, PKV_TIER_WRITE_BACK);
+    pkv_pool_options options = device_options(group);
+    options.device_index = device;
+    options.tiers = &at;
+    options.num_tiers = 1;
+    pkv_pool *pool = NULL;
+    assert_ok(pkv_pool_create(&options, &pool));
+    return pool;
+}
+
 static void a_new_pool_measures_and_leaves_its_pages_as_they_were(void **state) {
     (void)state;
-    needs_fake();
     pkv_tier *tier = host_tier(16);
-    pkv_pool *pool = tiered_pool(4, tier);
-    const struct fake_counts counts = fake()->counts();
-    assert_true(counts.packs > 0 && counts.unpacks > 0 && counts.copies > 0);
+    const pkv_group_options group = group_of_layers(3);
+    pkv_pool *pool = measured_pool(&group, tier, device_number(0));
+    if (is_fake) {
+        const struct fake_counts counts = fake()->counts();
+        assert_true(counts.packs > 0 && counts.unpacks > 0 && counts.copies > 0);
+    }
     pkv_layer_layout layout = PKV_LAYER_LAYOUT_INIT;
     assert_ok(pkv_pool_layout(pool, 0, 0, &layout));
     fake()->finish(NULL);
     assert_true(are_bytes(layout.k_base, 0, page_tokens * row_bytes));
     end_pool_and(pool, tier);
+}
+
+static void pages_of_one_shape_are_measured_once_on_a_device(void **state) {
+    (void)state;
+    needs_fake();
+    pkv_tier *tier = host_tier(64);
+    pkv_group_options group = group_of_layers(5);
+    pkv_pool *first = measured_pool(&group, tier, 0);
+    const uint64_t one = moves();
+    assert_true(one > 0);
+    group.num_pages = 7; /* which says nothing about a page */
+    pkv_pool *second = measured_pool(&group, tier, 0);
+    assert_int_equal(moves(), one);
+    end_device_pool(first);
+    end_device_pool(second);
+    assert_int_equal(fake()->counts().contexts, 0);
+    first = measured_pool(&group, tier, 0); /* the device has been opened anew */
+    assert_int_equal(moves(), one);
+    second = measured_pool(&group, tier, 1); /* another device */
+    assert_int_equal(moves(), 2 * one);
+    end_device_pool(second);
+    group.k_head_dim = group.v_head_dim = 8; /* another page */
+    second = measured_pool(&group, tier, 0);
+    assert_int_equal(moves(), 3 * one);
+    end_device_pool(first);
+    end_device_pool(second);
+    assert_ok(pkv_tier_close(tier));
+}
+
+static void a_measurement_that_fails_fails_its_pool_and_is_made_again(void **state) {
+    (void)state;
+    needs_fake();
+    pkv_tier *tier = host_tier(16);
+    const pkv_group_options group = group_of_layers(7);
+    const pkv_tier_attachment at = attachment(tier, PKV_TIER_WRITE_BACK);
+    pkv_pool_options options = device_options(&group);
+    options.tiers = &at;
+    options.num_tiers = 1;
+    pkv_pool *pool = NULL;
+    make_fail("unpack", 2);
+    assert_status(pkv_pool_create(&options, &pool), PKV_ERR_IO);
+    assert_message("injected");
+    assert_null(pool);
+    make_well();
+    const uint64_t before = fake()->counts().unpacks;
+    pool = measured_pool(&group, tier, 0);
+    assert_true(fake()->counts().unpacks > before);
+    end_pool_and(pool, tier);
+}
+
+typedef struct {
+    pkv_tier *tier;
+    pkv_pool *pool;
+    pthread_t thread;
+} pool_maker;
+
+static void *make_one(void *arg) {
+    pool_maker *m = arg;
+    const pkv_group_options group = group_of_layers(9);
+    const pkv_tier_attachment at = attachment(m->tier, PKV_TIER_WRITE_BACK);
+    pkv_pool_options options = device_options(&group);
+    options.tiers = &at;
+    options.num_tiers = 1;
+    if (pkv_pool_create(&options, &m->pool) != PKV_OK) m->pool = NULL;
+    return NULL;
+}
+
+static void pools_that_are_made_at_once_measure_once(void **state) {
+    (void)state;
+    needs_fake();
+    enum { num = 4 };
+    pool_maker makers[num] = {0};
+    pkv_tier *tier = host_tier(64);
+    for (int i = 0; i < num; ++i) makers[i].tier = tier;
+    for (int i = 0; i < num; ++i) assert_int_equal(pthread_create(&makers[i].thread, NULL, make_one, &makers[i]), 0);
+    for (int i = 0; i < num; ++i) pthread_join(makers[i].thread, NULL);
+    for (int i = 0; i < num; ++i) assert_non_null(makers[i].pool);
+    const uint64_t all = moves();
+    pkv_group_options group = group_of_layers(9);
+    pkv_pool *other = measured_pool(&group, tier, 1); /* so many are made for one */
+    assert_int_equal(moves(), 2 * all);
+    for (int i = 0; i < num; ++i) end_device_pool(makers[i].pool);
+    end_device_pool(other);
+    assert_ok(pkv_tier_close(tier));
 }
 
 /* A kernel where a page is no row of bytes as images have it, with the bound that the pool was given. */
@@ -301,11 +416,6 @@ static void case_O05_a_tier_that_cannot_be_pinned_works_and_the_log_says_so(void
 
 /* ---- what fails ---- */
 
-static void make_fail(const char *function, uint64_t after) {
-    with_fake(f, strcpy(f.fail, function); f.fail_after = after; f.fail_status = PKV_ERR_IO; f.fail_for_good = 0);
-}
-static void make_well(void) { with_fake(f, f.fail[0] = 0); }
-
 /* Whether copies or a kernel: a bound makes it copies. */
 static void case_L22_blocks_that_do_not_reach_the_device_are_lost_and_computed_anew(void **state) {
     (void)state;
@@ -385,6 +495,9 @@ int main(void) {
         tier_test(an_image_is_loaded_after_the_work_of_those_who_had_its_page),
         tier_test(calls_on_a_capturing_stream_are_refused_and_change_nothing),
         tier_test(a_new_pool_measures_and_leaves_its_pages_as_they_were),
+        tier_test(pages_of_one_shape_are_measured_once_on_a_device),
+        tier_test(a_measurement_that_fails_fails_its_pool_and_is_made_again),
+        tier_test(pools_that_are_made_at_once_measure_once),
         tier_test(tensors_of_the_engine_go_down_and_up_by_a_kernel_with_the_bound),
         tier_test(case_H20_an_image_of_the_other_order_is_converted),
         tier_test(memory_of_a_host_tier_is_pinned_while_a_pool_is_above_it),
