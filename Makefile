@@ -130,6 +130,10 @@ device_plugin := $(out)/tests/device/fake/libpagedkv-cuda.so
 # Tests of host pools run on it again: tests/device/suites.sh.
 device_suites := $(shell sed -n 's/^\([a-z][^ ]*\) .*/\1/p' tests/device/suites.list)
 device_tests := $(if $(filter * device,$(suite)),$(device_plugin) $(device_suites:%=$(out)/tests/%))
+# Those of tests/device that a real device can run (build/tests/gpu/device_*), and the same over a stand-in of the CUDA runtime.
+device_pools := bytes capture order tiers prefetch
+runtime_tests := $(if $(and $(has_cuda),$(filter * device,$(suite))),$(device_pools:%=$(out)/tests/device/runtime_%))
+test_programs += $(runtime_tests)
 test_cflags = $(call pkg,--cflags cmocka)
 test_libs = $(or $(call pkg,--libs cmocka),-lcmocka)
 bench_cflags = $(call pkg,--cflags benchmark)
@@ -289,8 +293,8 @@ $(out)/tests/tensor/cuda_%: $(obj)/tests/tensor/cuda_%.c.o $(emulated_objects) $
 # Programs for a machine with a GPU: the suites of the emulated kernels, on the device, those of tests/device that a real one
 # can run, and those for devices alone.
 gpu_suites := $(patsubst %,$(out)/tests/gpu/%,rows convert pages)
-gpu_tests := $(patsubst tests/%.c,$(out)/tests/%,$(filter-out tests/gpu/device.c tests/gpu/runtime.c,$(sort $(wildcard tests/gpu/*.c))))
-gpu_pools := $(patsubst %,$(out)/tests/gpu/device_%,bytes capture order tiers prefetch)
+gpu_tests := $(patsubst tests/%.c,$(out)/tests/%,$(filter-out tests/gpu/device.c tests/gpu/runtime.c tests/gpu/stand_in.c,$(sort $(wildcard tests/gpu/*.c))))
+gpu_pools := $(device_pools:%=$(out)/tests/gpu/device_%)
 gpu_programs := $(if $(has_cuda),$(gpu_suites) $(gpu_pools) $(gpu_tests) $(out)/tests/gpu/bench)
 gpu_support := $(obj)/tests/gpu/device.c.o $(cuda_obj)/tests/gpu/kernels.cu.o $(support_objects)
 link_gpu = $(Q)$(CXX) $(variant_flags) -pthread $(LDFLAGS) -o $@ $(filter %.o,$^) $(shared) -Wl,-rpath,'$$ORIGIN/../../lib' \
@@ -310,6 +314,11 @@ $(gpu_pools): $(out)/tests/gpu/%: $(obj)/tests/gpu/%.c.o $(obj)/tests/gpu/runtim
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(link_gpu)
+
+$(out)/tests/device/runtime_%: $(obj)/tests/gpu/device_%.c.o $(patsubst %,$(obj)/tests/gpu/%.c.o,runtime device stand_in) $(support_objects) $(shared) | $(device_plugin)
+	@mkdir -p $(@D)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(variant_flags) -pthread $(LDFLAGS) -o $@ $(filter %.o,$^) $(shared) -Wl,-rpath,'$$ORIGIN/../../lib' $(test_libs) -lm
 
 $(obj)/tests/gpu/device_%.c.o: tests/device/%.c $(compile_stamp)
 	@mkdir -p $(@D)

@@ -11,7 +11,7 @@ char why[512];
 
 static const pkv_device_table *load_plugin(void) {
     char path[8192], self[4096];
-    const char *build = getenv("BUILD");
+    const char *folder = getenv("PKV_PLUGIN_DIR"), *build = getenv("BUILD");
     if (build == NULL) {
         const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
         if (length < 0) return NULL;
@@ -19,7 +19,10 @@ static const pkv_device_table *load_plugin(void) {
         for (int i = 0; i < 3; ++i) *strrchr(self, '/') = '\0'; /* tests/gpu/program */
         build = self;
     }
-    snprintf(path, sizeof path, "%s/lib/pagedkv/libpagedkv-cuda.so", build);
+    if (folder != NULL) /* where the library looks for it, too */
+        snprintf(path, sizeof path, "%s/libpagedkv-cuda.so", folder);
+    else
+        snprintf(path, sizeof path, "%s/lib/pagedkv/libpagedkv-cuda.so", build);
     void *const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         snprintf(why, sizeof why, "%s", dlerror());

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 /* Memory of the tests lies in one piece for each kind: no call of a test allocates or frees, which may wait for the device. */
-enum { arena_bytes = 64 << 20, guard_bytes = 256, max_streams = 256, max_ranges = 1 << 16, longest_wait_s = 60 };
+enum { arena_bytes = 32 << 20, guard_bytes = 256, max_streams = 256, max_ranges = 1 << 16, longest_wait_s = 60 };
 enum { untouched = 0xDB };
 
 typedef struct {
@@ -33,7 +33,7 @@ static struct {
     stream_entry streams[max_streams];
     uint64_t *expired;     /* pinned: a stream that was held went on by itself */
     unsigned char *bounce; /* pinned */
-    cudaStream_t aside;    /* for the host's own looks */
+    cudaStream_t aside;    /* for the host's own looks; of the test */
     bool broken;           /* memory that belongs to nobody was written */
 } the = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -349,6 +349,9 @@ static void reset(void) {
         if (the.streams[i].handle != NULL) end_stream(the.streams[i].handle);
     for (int i = 0; i < the.num_devices; ++i) empty(&the.memory[i], true);
     empty(&the.pinned, false);
+    /* Streams that are made one after another are in different queues of the device; those of a test, and the library's, are few. */
+    assert_cuda(cudaStreamDestroy(the.aside));
+    assert_cuda(cudaStreamCreateWithFlags(&the.aside, cudaStreamNonBlocking));
 }
 
 int check_runtime(void) {

@@ -79,6 +79,12 @@ struct fake_device {
     void *(*end_capture)(void *stream); /* a graph */
     void (*launch)(void *graph, void *stream);
     void (*end_graph)(void *graph);
+
+    /* What a CUDA runtime is made of (gpu/stand_in.c): in a stream, the stream waits for a word that is not 0, copies between
+     * addresses that the device can use, and calls a function. */
+    void (*await)(void *stream, const uint64_t *word);
+    void (*copy)(void *stream, void *to, const void *from, uint64_t size);
+    void (*call)(void *stream, void (*function)(void *), void *data);
 };
 
 /* The plug-in has it under this name. */

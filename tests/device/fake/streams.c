@@ -433,6 +433,57 @@ static void take(void *handle, void *out, const void *address, uint64_t size) {
     pthread_mutex_unlock(&fake_lock);
 }
 
+static void await_word(void *handle, const uint64_t *word) {
+    pthread_mutex_lock(&fake_lock);
+    work *w = fake_work(sizeof *w, NULL);
+    w->word = word;
+    w->value = 1;
+    fake_put(fake_stream(0, handle), w);
+    pthread_mutex_unlock(&fake_lock);
+}
+
+typedef struct {
+    work base;
+    void *to;
+    const void *from;
+    uint64_t size;
+} copying;
+
+static void run_copying(work *w) {
+    copying *c = (copying *)w;
+    memcpy(fake_view(c->to), fake_view(c->from), c->size);
+}
+
+static void copy(void *handle, void *to, const void *from, uint64_t size) {
+    pthread_mutex_lock(&fake_lock);
+    copying *c = (copying *)fake_work(sizeof *c, run_copying);
+    c->to = to;
+    c->from = from;
+    c->size = size;
+    fake_put(fake_stream(0, handle), &c->base);
+    pthread_mutex_unlock(&fake_lock);
+}
+
+typedef struct {
+    work base;
+    void (*function)(void *);
+    void *data;
+} calling;
+
+static void run_calling(work *w) {
+    calling *c = (calling *)w;
+    c->function(c->data);
+}
+
+static void call(void *handle, void (*function)(void *), void *data) {
+    pthread_mutex_lock(&fake_lock);
+    calling *c = (calling *)fake_work(sizeof *c, run_calling);
+    c->function = function;
+    c->data = data;
+    fake_put(fake_stream(0, handle), &c->base);
+    pthread_mutex_unlock(&fake_lock);
+}
+
 static struct fake_counts counts(void) {
     pthread_mutex_lock(&fake_lock);
     const struct fake_counts now = fake_counts;
@@ -476,7 +527,7 @@ __attribute__((visibility("default"))) const struct fake_device *fake_device(voi
         get_settings,  set_settings, counts,      reset,       make_stream,  end_stream, hold,
         let_go,        finish,       idle,        order,       make_event,   record,     end_event,
         alloc,         alloc_pinned, free_memory, read_memory, write_memory, put,        take,
-        begin_capture, end_capture,  launch,      end_graph,
+        begin_capture, end_capture,  launch,      end_graph,   await_word,   copy,       call,
     };
     return &device;
 }
