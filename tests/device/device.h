@@ -11,6 +11,7 @@
 #include "device/fake/fake.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #ifdef PKV_TESTS_REAL_DEVICE
@@ -199,6 +200,19 @@ static inline pkv_sync behind(void *event) {
     sync.kind = PKV_SYNC_CUDA_EVENT;
     sync.handle = event;
     return sync;
+}
+
+static inline void *let_go_after_a_while(void *held) {
+    usleep(20000);
+    fake()->let_go(held);
+    return NULL;
+}
+
+/* On another thread, to be joined: whoever waits for a stream that is held comes back after that. */
+static inline pthread_t let_go_soon(void *held) {
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, let_go_after_a_while, held), 0);
+    return thread;
 }
 
 /* ---- rows ---- */

@@ -257,12 +257,15 @@ static void pages_in_quarantine_are_room_like_free_ones(void **state) {
     pkv_page pages[5];
     assert_ok(pkv_pool_alloc(pool, 0, 4, pages));
     const pkv_sync sync = in(a);
+    fake()->hold(streams[a]);
     fake()->put(streams[a], fake()->alloc(0, 8), "1234567", 8);
     assert_ok(pkv_pool_release(pool, 0, 4, pages, NULL, &sync));
     assert_status(pkv_pool_alloc(pool, 0, 5, pages), PKV_ERR_NO_PAGES);
     assert_message("4 are free");
+    const pthread_t thread = let_go_soon(streams[a]);
     assert_ok(pkv_pool_alloc(pool, 0, 4, pages)); /* waits for stream a: nobody has said where they will be used */
     assert_true(fake()->idle(streams[a]));
+    pthread_join(thread, NULL);
     release_pages(pool, pages, 4);
     end_device_pool(pool);
 }
@@ -544,12 +547,16 @@ static void pool_order_waits_without_a_stream_and_has_nothing_to_do_on_a_host_po
     pkv_pool *pool = device_pool_of(&group, &declared, PKV_DEBUG_HOT_PAGES);
     pkv_page pages[2];
     assert_ok(pkv_pool_alloc(pool, 0, 2, pages));
+    fake()->hold(streams[a]);
     fake()->put(streams[a], fake()->alloc(0, 8), "1234567", 8);
     assert_ok(pkv_pool_release(pool, 0, 2, pages, NULL, &in_a));
     slow_device(UINT64_C(3000000000));
-    assert_ok(pkv_pool_alloc(pool, 0, 2, pages));
+    assert_ok(pkv_pool_alloc(pool, 0, 2, pages)); /* does not wait */
+    assert_false(fake()->idle(streams[a]));
+    const pthread_t thread = let_go_soon(streams[a]);
     assert_ok(pkv_pool_order(pool, NULL));
     assert_true(fake()->idle(streams[a]));
+    pthread_join(thread, NULL);
     release_pages(pool, pages, 2);
     end_device_pool(pool);
 }
@@ -578,11 +585,15 @@ static void work_behind_an_event_is_done_when_the_call_returns(void **state) {
     pkv_pool *pool = device_pool(4);
     pkv_table *table = new_table(pool, 1, 8);
     device_rows rows = make_rows(8), back = make_rows(8);
+    fake()->hold(streams[a]);
     fill_rows(&rows, streams[a], 1, 0, 0, 8);
     void *event = fake()->make_event();
     fake()->record(event, streams[a]);
     const pkv_sync sync = behind(event);
+    const pthread_t thread = let_go_soon(streams[a]);
     assert_ok(pkv_table_write(table, 0, 0, 0, 8, &rows.tensor[0], &rows.tensor[1], &sync));
+    assert_true(fake()->idle(streams[a]));
+    pthread_join(thread, NULL);
     assert_ok(pkv_table_gather(table, 0, 0, 0, 8, &back.tensor[0], &back.tensor[1], NULL));
     assert_rows(&back, 1, 0, 0, 8);
     fake()->end_event(event);

@@ -82,12 +82,6 @@ static void case_J01_a_page_is_stored_after_the_commits_work(void **state) {
     end_pool_and(pool, tier);
 }
 
-static void *let_go_soon(void *held) {
-    usleep(20000);
-    fake()->let_go(held);
-    return NULL;
-}
-
 static void case_J01_a_spill_comes_after_what_its_sync_names(void **state) {
     (void)state;
     pkv_tier *tier = host_tier(16);
@@ -95,8 +89,7 @@ static void case_J01_a_spill_comes_after_what_its_sync_names(void **state) {
     void *other = fake()->make_stream(0);
     fake()->hold(stream);
     pkv_table *table = committed_table(pool, 1, 7, 1); /* its last block is not full */
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, let_go_soon, stream), 0);
+    const pthread_t thread = let_go_soon(stream);
     const pkv_sync sync = on(other);
     pkv_spill_result result = PKV_SPILL_RESULT_INIT;
     assert_ok(pkv_table_spill(table, 0, 2, &sync, &result));
@@ -161,8 +154,7 @@ static void an_image_is_loaded_after_the_work_of_those_who_had_its_page(void **s
     fake()->hold(held);
     write_tokens(other, held, 0, 8, 2);
     end_on(other, held);
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, let_go_soon, held), 0);
+    const pthread_t thread = let_go_soon(held);
     assert_ok(pkv_table_restore(table, 0, UINT64_MAX, 10ull * one_second, NULL));
     pthread_join(thread, NULL);
     fake()->finish(NULL);
