@@ -188,13 +188,13 @@ static inline pkv_op *begin_pull_of(pkv_node *node, pkv_pool *pool, const ticket
     return op;
 }
 static inline pkv_op *begin_pull(pkv_node *node, pkv_pool *pool, const ticket *t) {
-    return begin_pull_of(node, pool, t, 1, NULL, 20ull * one_second);
+    return begin_pull_of(node, pool, t, 1, NULL, 120ull * one_second);
 }
 
 /* Waits for a pull that goes well. */
 static inline pkv_table *pulled(pkv_op *op) {
     pkv_table *table = NULL;
-    assert_ok(pkv_op_wait(op, 30ull * one_second));
+    assert_ok(pkv_op_wait(op, 150ull * one_second));
     assert_ok(pkv_pull_table(op, &table));
     assert_status(pkv_pull_table(op, &table), PKV_ERR_STATE);
     assert_ok(pkv_op_close(op));
@@ -204,7 +204,7 @@ static inline pkv_table *pulled(pkv_op *op) {
 /* Waits for one that fails as expected, with this in its message. */
 static inline void pull_fails(pkv_op *op, pkv_status expected, const char *message) {
     pkv_table *table = NULL;
-    assert_status(pkv_op_wait(op, 30ull * one_second), expected);
+    assert_status(pkv_op_wait(op, 150ull * one_second), expected);
     assert_message(message);
     assert_status(pkv_pull_table(op, &table), expected);
     assert_message(message);
