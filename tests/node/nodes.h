@@ -22,7 +22,8 @@ static const unsigned char test_cluster_key[PKV_CLUSTER_KEY_BYTES] = "only for t
 /* The provider of libfabric that the tests run with at present. */
 static const char *test_provider = "tcp";
 
-/* How long a peer may take to answer, and a failure to be said. ThreadSanitizer spends most of a second on each race of libfabric's that is suppressed. */
+/* How long a peer may take to answer, and a failure to be said. ThreadSanitizer spends most of a second on each race of
+ * libfabric's that is suppressed. */
 #if defined(__SANITIZE_THREAD__)
 static const uint64_t answer_ns = 10ull * one_second, in_time_ns = 60ull * one_second;
 #else
