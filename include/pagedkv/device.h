@@ -32,7 +32,11 @@
  *  readable for the device when a pool is made, which takes all of it from the system at once; where that is refused the log says
  *  so, and their images pass through the memory above.
  *
- *  Prefetch sessions. pkv_prefetch_layer_acquire with a stream does not wait for loads: the stream does, see there.
+ *  Prefetch sessions. pkv_prefetch_layer_acquire with a stream does not wait for loads: the stream does, see there. With
+ *  CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment, where all streams share a queue of the device, the call waits in its place.
+ *
+ *  Streams of the library's own have the greatest priority, so that none of them queues behind a stream of the program's that
+ *  waits for it. A program's streams of that priority should be no more than the device has queues for them.
  *
  *  A stream has to exist until what was put into it by calls is committed, or its pages were given back. Aux bytes are host
  *  memory in every pool. */

@@ -98,7 +98,7 @@ pkv_status Device::take_stream(bool empty, void *&stream) {
         return PKV_OK;
     }
     for (auto &streams : idle_streams_) streams.reserve(num_streams_ + 1); // giving one back never fails
-    PKV_TRY(call("a stream", &pkv_device_table::make_stream, 0, &stream));
+    PKV_TRY(call("a stream", &pkv_device_table::make_stream, 1, &stream));
     ++num_streams_;
     return PKV_OK;
 }

@@ -178,7 +178,7 @@ pkv_status Order::mark(void *stream, Fences &point) {
 
 pkv_status Order::mark_event(void *event, Fences &point) {
     const Lock lock(mutex_);
-    if (marker_ == nullptr) PKV_TRY(ask("a stream", table_.make_stream, context_, 0, &marker_));
+    if (marker_ == nullptr) PKV_TRY(ask("a stream", table_.make_stream, context_, 1, &marker_));
     size_t number = 0;
     PKV_TRY(number_of(marker_, number));
     PKV_TRY(ask("sync: the event", table_.order_after_caller, context_, marker_, event));

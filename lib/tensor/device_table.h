@@ -174,6 +174,8 @@ typedef struct pkv_device_table {
                                size_t why_bytes);
 
     /* ---- streams and events ---- */
+    /* Urgent ones have the greatest priority, and queues of the device apart from those of the program's streams: the
+     * library's are, since streams of the program's wait for them. */
     pkv_status (*make_stream)(pkv_device_context *context, int32_t urgent, void **stream, char *why, size_t why_bytes);
     void (*end_stream)(pkv_device_context *context, void *stream);
     pkv_status (*capturing)(pkv_device_context *context, void *stream, int32_t *capturing, char *why, size_t why_bytes);

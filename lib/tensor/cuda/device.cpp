@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <pagedkv/tensor.h>
 
 using namespace pkv::cuda;
@@ -90,6 +91,12 @@ uint32_t kernel_number(const Kernel &kernel) {
 
 } // namespace pkv::cuda
 
+/// Some engines have all streams share one queue of the device. What a stream waits for would stand behind it there.
+static bool has_one_queue() {
+    const char *text = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    return text != nullptr && std::strtol(text, nullptr, 10) == 1;
+}
+
 pkv_status pkv_device_context::read_facts(const Why &why) {
     facts.struct_size = sizeof facts;
     cudaDeviceProp properties;
@@ -103,7 +110,7 @@ pkv_status pkv_device_context::read_facts(const Why &why) {
     int words = 0;
     if (driver().wait_value != nullptr && driver().write_value != nullptr)
         (void)device_number(device, waits_for_64_bit_words, words, Why(nullptr, 0));
-    facts.waits_on_words = words != 0;
+    facts.waits_on_words = words != 0 && !has_one_queue();
     facts.batched_copies = driver().copy_batch != nullptr || driver().copy_batch_12 != nullptr;
     if (const pkv_status status = check(cudaDriverGetVersion(&facts.driver), "the driver's version", why);
         status != PKV_OK)
