@@ -192,6 +192,15 @@ pkv_status pin_handle(HandleKind kind, uint64_t handle, HandleSlot **slot, void 
     return PKV_OK;
 }
 
+bool unpin_unless_last(HandleSlot *slot) {
+    uint64_t state = slot->state.load(std::memory_order_relaxed);
+    do {
+        if ((state & pins_mask) == 1) return false;
+    } while (
+        !slot->state.compare_exchange_weak(state, state - 1, std::memory_order_acq_rel, std::memory_order_relaxed));
+    return true;
+}
+
 void unpin_handle(HandleSlot *slot) {
     const uint64_t before = slot->state.fetch_sub(1, std::memory_order_acq_rel);
     if ((before & pins_mask) != 1) return;

@@ -37,6 +37,8 @@ uint64_t open_handle(HandleKind kind, std::shared_ptr<void> object);
 /// Finds the object of a handle and keeps it alive until unpin_handle.
 pkv_status pin_handle(HandleKind kind, uint64_t handle, HandleSlot **slot, void **object);
 void unpin_handle(HandleSlot *slot);
+/// The same, unless the object would go with that: false, and nothing changed.
+bool unpin_unless_last(HandleSlot *slot);
 
 /// Closes a pinned handle: no later pin succeeds; the object goes with the last pin. PKV_ERR_HANDLE if it is closed already.
 pkv_status close_handle(HandleSlot *slot);
@@ -57,6 +59,12 @@ template <class T> class Pin {
     }
     void reset() {
         if (slot_ != nullptr) unpin_handle(slot_);
+        slot_ = nullptr;
+        object_ = nullptr;
+    }
+    /// Lets go of it, unless the object, closed meanwhile, would go with that.
+    void reset_unless_last() {
+        if (slot_ == nullptr || !unpin_unless_last(slot_)) return;
         slot_ = nullptr;
         object_ = nullptr;
     }

@@ -230,11 +230,14 @@ pkv_status Batch::commit(const uint32_t *num_accepted, pkv_status *statuses, con
                             rows_[i].num_new);
     for (uint32_t i = 0; i < num_rows_; ++i) {
         Row &row = rows_[i];
-        if (!stands(row)) continue;
-        Table &table = *row.table;
-        const uint64_t end = row.begin + (num_accepted != nullptr ? num_accepted[i] : row.num_new);
-        row.status = table.commit(end, work);
-        if (row.status == PKV_OK && end < row.length) row.status = table.truncate(end);
+        if (stands(row)) {
+            Table &table = *row.table;
+            const uint64_t end = row.begin + (num_accepted != nullptr ? num_accepted[i] : row.num_new);
+            row.status = table.commit(end, work);
+            if (row.status == PKV_OK && end < row.length) row.status = table.truncate(end);
+        }
+        row.table
+            .reset_unless_last(); // while its cache lines are at hand; tables that were destroyed go when all are done
     }
     for (Row &row : step_rows()) row.table.reset();
     in_step_ = false;
