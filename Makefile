@@ -402,7 +402,7 @@ check-asan check-ubsan check-tsan: check-%:
 	@$(MAKE) VARIANT=$* check
 
 # Blocks that only an inner pointer leads to (arrays of C++ objects) are "possibly lost", and no leaks.
-valgrind := valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite
+valgrind := valgrind -q --fair-sched=yes --error-exitcode=99 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite
 
 ## check-valgrind: the test programs under valgrind's memcheck (slow)
 .PHONY: check-valgrind

@@ -17,6 +17,7 @@ trap 'rm -rf "$tmp"' EXIT
 in_rust build -q --offline -p conformance && in_rust test --offline -p pagedkv --tests --no-run > "$tmp/log" 2>&1 || { sed 's/^/    /' "$tmp/log"; result "tests are built" 1; exit 1; }
 export PAGEDKV_VALGRIND=1
 # Blocks that only an inner pointer leads to are no leaks.
+# Threads take fair turns: one that others only wait for could stand back for minutes otherwise.
 # On a busy machine what does not fit into the script's own time is left out, visibly.
 budget=$((${TEST_TIMEOUT:-300} - 50))
 check() { # program, argument
@@ -25,7 +26,7 @@ check() { # program, argument
         echo "SKIP rust: valgrind: $(basename "${1%-????????????????}") (no time left)"
         return
     fi
-    timeout -k 10 $left valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite \
+    timeout -k 10 $left valgrind -q --fair-sched=yes --error-exitcode=99 --leak-check=full --show-leak-kinds=definite \
         --errors-for-leak-kinds=definite "$1" "$2" > "$1.valgrind" 2>&1
     code=$?
     result "valgrind: $(basename "${1%-????????????????}")" $code
