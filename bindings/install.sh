@@ -5,20 +5,8 @@
 
 set -u
 cd "$(dirname "$0")/.." || exit 1
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
+. bindings/checks.sh
 out=${BUILD:-$PWD/build}/bindings
-status=0
-
-result() { # name, status, log
-    if [ "$2" = 0 ]; then
-        echo "PASS $1"
-    else
-        echo "FAIL $1"
-        sed 's/^/    /' "$3" | tail -n 40
-        status=1
-    fi
-}
 inner_make() { # no part of the make that runs the tests: it keeps the variables but not the job server
     (
         MAKEFLAGS=$(sed -E 's/ ?--jobserver-(auth|fds)=[^ ]*//g; s/(^| )-j[0-9]*//g' <<< "${MAKEFLAGS:-}")

@@ -21,19 +21,8 @@ case $("$go" env GOVERSION) in # go.mk says more
     go1.19* | go1.20*) export GODEBUG=cgocheck=2 ;;
     *) export GOEXPERIMENT=cgocheck2 ;;
 esac
-tmp=$(mktemp -d) || exit 1
-trap 'chmod -R u+w "$tmp"; rm -rf "$tmp"' EXIT
-status=0
-
-result() { # name, status, log
-    if [ "$2" = 0 ]; then
-        echo "PASS $1"
-    else
-        echo "FAIL $1"
-        sed 's/^/    /' "$3" | tail -n 40
-        status=1
-    fi
-}
+. bindings/checks.sh
+trap 'chmod -R u+w "$tmp"; rm -rf "$tmp"' EXIT # go writes folders that cannot be written
 
 tests() { # program: its results as those of other scripts
     (cd bindings/go && "$1" -test.v) > "$tmp/log" 2>&1

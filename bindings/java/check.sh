@@ -12,20 +12,8 @@ if [ -z "$jar" ]; then
     exit 0
 fi
 java=${JAVA:-java} javac=${JAVAC:-javac}
-tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
+. bindings/checks.sh
 mkdir "$tmp/tmp"
-status=0
-
-result() { # name, status, log
-    if [ "$2" = 0 ]; then
-        echo "PASS $1"
-    else
-        echo "FAIL $1"
-        sed 's/^/    /' "$3" | tail -n 40
-        status=1
-    fi
-}
 # The collector with one thread and few compiler threads: the machine has other things to do.
 run() { "$java" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.io.tmpdir="$tmp/tmp" "$@"; }
 

@@ -236,8 +236,8 @@ pkv_status Batch::commit(const uint32_t *num_accepted, pkv_status *statuses, con
             row.status = table.commit(end, work);
             if (row.status == PKV_OK && end < row.length) row.status = table.truncate(end);
         }
-        row.table
-            .reset_unless_last(); // while its cache lines are at hand; tables that were destroyed go when all are done
+        // While its cache lines are at hand; tables that were destroyed go when all are done.
+        row.table.reset_unless_last();
     }
     for (Row &row : step_rows()) row.table.reset();
     in_step_ = false;

@@ -202,14 +202,18 @@ static uint64_t moves(void) {
     return counts.packs + counts.unpacks + counts.copies;
 }
 
-static pkv_pool *measured_pool(const pkv_group_options *group, pkv_tier *tier, int32_t device) {
+static pkv_status make_measured_pool(const pkv_group_options *group, pkv_tier *tier, int32_t device, pkv_pool **pool) {
     const pkv_tier_attachment at = attachment(tier, PKV_TIER_WRITE_BACK);
     pkv_pool_options options = device_options(group);
     options.device_index = device;
     options.tiers = &at;
     options.num_tiers = 1;
+    return pkv_pool_create(&options, pool);
+}
+
+static pkv_pool *measured_pool(const pkv_group_options *group, pkv_tier *tier, int32_t device) {
     pkv_pool *pool = NULL;
-    assert_ok(pkv_pool_create(&options, &pool));
+    assert_ok(make_measured_pool(group, tier, device, &pool));
     return pool;
 }
 
@@ -261,13 +265,9 @@ static void a_measurement_that_fails_fails_its_pool_and_is_made_again(void **sta
     needs_fake();
     pkv_tier *tier = host_tier(16);
     const pkv_group_options group = group_of_layers(7);
-    const pkv_tier_attachment at = attachment(tier, PKV_TIER_WRITE_BACK);
-    pkv_pool_options options = device_options(&group);
-    options.tiers = &at;
-    options.num_tiers = 1;
     pkv_pool *pool = NULL;
     make_fail("unpack", 2);
-    assert_status(pkv_pool_create(&options, &pool), PKV_ERR_IO);
+    assert_status(make_measured_pool(&group, tier, 0, &pool), PKV_ERR_IO);
     assert_message("injected");
     assert_null(pool);
     make_well();
@@ -286,11 +286,7 @@ typedef struct {
 static void *make_one(void *arg) {
     pool_maker *m = arg;
     const pkv_group_options group = group_of_layers(9);
-    const pkv_tier_attachment at = attachment(m->tier, PKV_TIER_WRITE_BACK);
-    pkv_pool_options options = device_options(&group);
-    options.tiers = &at;
-    options.num_tiers = 1;
-    if (pkv_pool_create(&options, &m->pool) != PKV_OK) m->pool = NULL;
+    if (make_measured_pool(&group, m->tier, 0, &m->pool) != PKV_OK) m->pool = NULL;
     return NULL;
 }
 

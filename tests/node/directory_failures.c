@@ -63,7 +63,7 @@ static void a_directory_that_stops_answering_holds_up_nobody(void **state) {
     pkv_node *late = fresh_reader(&s); /* is in the middle of connecting when it is closed */
     const uint64_t start = now_ns();
     assert_ok(pkv_node_close(late));
-    assert_true(now_ns() - start < in_time_ns);
+    assert_true(now_ns() - start < 5ull * one_second);
     kill(s.r.pid, SIGCONT);
     soon(node_stats(fresh).directory_endpoints_up == 1);
     soon(found_soon(fresh) == tokens);
@@ -81,7 +81,7 @@ static void closing_a_node_does_not_wait_for_a_directory_that_stopped(void **sta
     const uint64_t start = now_ns();
     assert_ok(pkv_node_close(s.server));
     s.server = NULL;
-    assert_true(now_ns() - start < in_time_ns);
+    assert_true(now_ns() - start < 8ull * one_second);
     kill(s.r.pid, SIGCONT);
     end(&s);
 }

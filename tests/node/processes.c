@@ -136,7 +136,7 @@ static void case_N13_a_server_is_killed_during_reads(void **state) {
         const uint64_t start = now_ns();
         const pkv_status status = pkv_table_restore(table, 0, UINT64_MAX, 5ull * one_second, NULL);
         assert_true(status == PKV_OK || status == PKV_ERR_LOST);
-        assert_true(now_ns() - start < in_time_ns);
+        assert_true(now_ns() - start < 8ull * one_second);
         waitpid(killer, NULL, 0);
         const uint64_t valid = info_of(table).valid;
         assert_ok(pkv_table_truncate(table, valid, NULL));
@@ -169,7 +169,7 @@ static void case_M01_late_data_does_not_land_in_reused_memory(void **state) {
     const uint64_t start = now_ns();
     const pkv_status status = pkv_table_restore(table, 0, UINT64_MAX, one_second, NULL);
     assert_true(status == PKV_ERR_TIMEOUT || status == PKV_ERR_LOST || status == PKV_OK);
-    assert_true(now_ns() - start < in_time_ns);
+    assert_true(now_ns() - start < 6ull * one_second);
     end_table(table);
     kill(s.pid, SIGCONT);
     for (int round = 0; round < 20; ++round) { /* the same staging memory, while late data arrives */

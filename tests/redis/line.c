@@ -91,7 +91,7 @@ static void a_server_that_stops_costs_no_more_than_the_deadline(void **state) {
     add(line, "PING");
     const uint64_t start = now_ns();
     assert_int_equal(run(line, 1, 1024, 0.1, &got), PKV_ERR_TIMEOUT);
-    assert_true(now_ns() - start >= one_second / 10 && now_ns() - start < 25ull * one_second);
+    assert_true(now_ns() - start >= one_second / 10 && now_ns() - start < 5 * one_second);
     table->close(line);
     wake = eventfd(1, EFD_CLOEXEC); /* somebody does not want it any more */
     assert_int_equal(open_line(r.port, 60, &line) == PKV_OK, 0);
@@ -266,12 +266,12 @@ static void a_server_that_drips_costs_no_more_than_the_deadline(void **state) {
     assert_int_equal(
         said((fake){.text = "$1", .length = 1, .times = 40, .between = 10000, .stays = true}, 1, 65536, 0.1, &got),
         PKV_ERR_TIMEOUT);
-    assert_true(now_ns() - start < 25ull * one_second);
+    assert_true(now_ns() - start < 5 * one_second);
     start = now_ns();
     assert_int_equal(said((fake){.text = "+a\r\n", .length = 4, .times = 40, .between = 10000, .stays = true}, 1000,
                           65536, 0.1, &got),
                      PKV_ERR_TIMEOUT);
-    assert_true(now_ns() - start < 25ull * one_second);
+    assert_true(now_ns() - start < 5 * one_second);
     assert_true(got.next > 0 && got.next < 40);
 }
 
@@ -296,7 +296,7 @@ static void a_server_that_does_not_read_costs_no_more_than_the_deadline(void **s
     replies got;
     const uint64_t start = now_ns();
     assert_int_equal(run(line, 1, 1024, 0.1, &got), PKV_ERR_TIMEOUT);
-    assert_true(now_ns() - start < 25ull * one_second);
+    assert_true(now_ns() - start < 5 * one_second);
     table->close(line);
     free(huge);
     close(f.listener);

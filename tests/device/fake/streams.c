@@ -396,41 +396,42 @@ static void write_memory(void *address, const void *bytes, uint64_t size) {
     pthread_mutex_unlock(&fake_lock);
 }
 
+enum way { from_host, to_host, on_device };
+
 typedef struct {
     work base;
+    enum way way;
     void *to;
     const void *from;
     uint64_t size;
-    unsigned char bytes[];
+    unsigned char bytes[]; /* from_host: taken when the work was put into the stream */
 } move;
 
 static void run_move(work *w) {
     move *m = (move *)w;
-    if (m->from == m->bytes)
-        memcpy(fake_view(m->to), m->bytes, m->size);
-    else
-        memcpy(m->to, fake_view(m->from), m->size);
+    memcpy(m->way == to_host ? m->to : fake_view(m->to), m->way == from_host ? m->bytes : fake_view(m->from), m->size);
+}
+
+static void put_move(void *handle, enum way way, void *to, const void *from, uint64_t size) {
+    pthread_mutex_lock(&fake_lock);
+    move *m = (move *)fake_work(sizeof *m + (way == from_host ? size : 0), run_move);
+    m->way = way;
+    m->to = to;
+    m->from = from;
+    m->size = size;
+    if (way == from_host) memcpy(m->bytes, from, size);
+    fake_put(fake_stream(0, handle), &m->base);
+    pthread_mutex_unlock(&fake_lock);
 }
 
 static void put(void *handle, void *address, const void *bytes, uint64_t size) {
-    pthread_mutex_lock(&fake_lock);
-    move *m = (move *)fake_work(sizeof *m + size, run_move);
-    m->to = address;
-    m->from = m->bytes;
-    m->size = size;
-    memcpy(m->bytes, bytes, size);
-    fake_put(fake_stream(0, handle), &m->base);
-    pthread_mutex_unlock(&fake_lock);
+    put_move(handle, from_host, address, bytes, size);
 }
-
 static void take(void *handle, void *out, const void *address, uint64_t size) {
-    pthread_mutex_lock(&fake_lock);
-    move *m = (move *)fake_work(sizeof *m, run_move);
-    m->to = out;
-    m->from = address;
-    m->size = size;
-    fake_put(fake_stream(0, handle), &m->base);
-    pthread_mutex_unlock(&fake_lock);
+    put_move(handle, to_host, out, address, size);
+}
+static void copy(void *handle, void *to, const void *from, uint64_t size) {
+    put_move(handle, on_device, to, from, size);
 }
 
 static void await_word(void *handle, const uint64_t *word) {
@@ -439,28 +440,6 @@ static void await_word(void *handle, const uint64_t *word) {
     w->word = word;
     w->value = 1;
     fake_put(fake_stream(0, handle), w);
-    pthread_mutex_unlock(&fake_lock);
-}
-
-typedef struct {
-    work base;
-    void *to;
-    const void *from;
-    uint64_t size;
-} copying;
-
-static void run_copying(work *w) {
-    copying *c = (copying *)w;
-    memcpy(fake_view(c->to), fake_view(c->from), c->size);
-}
-
-static void copy(void *handle, void *to, const void *from, uint64_t size) {
-    pthread_mutex_lock(&fake_lock);
-    copying *c = (copying *)fake_work(sizeof *c, run_copying);
-    c->to = to;
-    c->from = from;
-    c->size = size;
-    fake_put(fake_stream(0, handle), &c->base);
     pthread_mutex_unlock(&fake_lock);
 }
 
