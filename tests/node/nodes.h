@@ -22,20 +22,12 @@ static const unsigned char test_cluster_key[PKV_CLUSTER_KEY_BYTES] = "only for t
 /* The provider of libfabric that the tests run with at present. */
 static const char *test_provider = "tcp";
 
-/* How long a peer may take to answer, and a failure to be said. ThreadSanitizer spends most of a second on each race of
- * libfabric's that is suppressed. */
-#if defined(__SANITIZE_THREAD__)
-static const uint64_t answer_ns = 10ull * one_second, in_time_ns = 60ull * one_second;
-#else
-static const uint64_t answer_ns = 2ull * one_second, in_time_ns = 25ull * one_second;
-#endif
-
 static inline pkv_node_options node_options(void) {
     pkv_node_options options = PKV_NODE_OPTIONS_INIT;
     options.cluster_key.data = test_cluster_key;
     options.cluster_key.size = sizeof test_cluster_key;
     options.provider = test_provider;
-    options.timeout_ns = answer_ns;
+    options.timeout_ns = 2ull * one_second;
     return options;
 }
 

@@ -219,7 +219,7 @@ static void case_N13_a_giver_is_killed_in_mid_pull(void **state) {
         kill(giver.pid, SIGKILL);
         const pkv_status status = pkv_op_wait(op, 30ull * one_second);
         assert_true(status == PKV_ERR_IO || (status == PKV_OK && !waiting));
-        assert_true(now_ns() - start < in_time_ns);
+        assert_true(now_ns() - start < 15ull * one_second);
         if (status == PKV_OK) {
             pkv_table *table = pulled(op);
             same_rows(pool, table, 0, 0, tokens, tag, 0);
@@ -270,7 +270,7 @@ static void case_M01_a_giver_that_was_stopped_spoils_no_other_pull(void **state)
     const uint64_t start = now_ns();
     const pkv_status status = pkv_op_wait(op, limit + 20ull * one_second);
     assert_true(status == PKV_ERR_TIMEOUT || status == PKV_ERR_IO || status == PKV_OK);
-    assert_true(now_ns() - start < limit + in_time_ns);
+    assert_true(now_ns() - start < limit + 5ull * one_second);
     assert_ok(pkv_op_close(op));
     all_released(pool);
     pkv_pull_options all = PKV_PULL_OPTIONS_INIT;
